@@ -1,0 +1,1 @@
+"""Publisher of versions for the anabranch inference server."""

@@ -1,0 +1,1 @@
+"""Protocol messages, errors and file structures shared by anabranch servers and clients."""

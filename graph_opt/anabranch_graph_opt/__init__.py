@@ -1,0 +1,1 @@
+"""ONNX analyses and passes of anabranch."""

@@ -1,0 +1,1 @@
+"""Model repository of anabranch: versions, manifests, meaning and deployment."""

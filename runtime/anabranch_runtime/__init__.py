@@ -1,0 +1,1 @@
+"""Session group, executors, batching and dense backends of anabranch."""

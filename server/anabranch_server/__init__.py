@@ -1,0 +1,1 @@
+"""The front doors and processes of the anabranch inference server."""
