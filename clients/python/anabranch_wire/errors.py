@@ -18,7 +18,7 @@ project's contracts (HTTP status, gRPC status name)::
     |-- Corrupt               500  DATA_LOSS            a file or segment is damaged
     |-- Unsupported           501  UNIMPLEMENTED        a known protocol feature we do not have
     |-- Overloaded            503  RESOURCE_EXHAUSTED   queue full; try again after `retry_after_s`
-    |-- Unavailable           503  UNAVAILABLE          known but not loaded, draining, executor lost
+    |-- Unavailable           503  UNAVAILABLE          not loaded, draining, executor lost
     `-- DeadlineExceeded      504  DEADLINE_EXCEEDED    too late to be worth computing
 """
 
