@@ -1,0 +1,52 @@
+"""What a backend must know of a model to run it: files, tensors, how rows flow through it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from anabranch_wire.tensors import TensorSpec
+
+__all__ = ["DenseModel", "RowLayout"]
+
+
+@dataclass(frozen=True, slots=True)
+class RowLayout:
+    """Which axes carry the rows of a request, and whether rows may meet other requests' rows.
+
+    Attributes:
+        independent: proven (and checked) that each row's answer depends on that row alone. Only
+            then are requests merged, split or padded.
+        min_rows: smallest number of rows the graph runs with; smaller requests are padded by
+            repeating their last row. 1 unless `independent`.
+        input_axes: per input the axis that carries the rows, None where there is none.
+        output_axes: per output the same.
+        reason: why rows are not independent, in words for a modeller; empty if they are.
+    """
+
+    independent: bool
+    min_rows: int
+    input_axes: tuple[int | None, ...]
+    output_axes: tuple[int | None, ...]
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        if self.min_rows < 1:
+            raise ValueError(f"min_rows {self.min_rows}: expected at least 1")
+        if not self.independent and self.min_rows != 1:
+            raise ValueError("only a model with independent rows may be padded")
+
+
+@dataclass(frozen=True, slots=True)
+class DenseModel:
+    """A graph ready to be built by a `DenseBackend`.
+
+    Attributes:
+        path: the ONNX file; external data lies beside it and was checked to stay there.
+        inputs: the graph's own inputs, in its order, without initializers.
+        outputs: the graph's outputs, in its order.
+        rows: how rows flow through it.
+    """
+
+    path: Path
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    rows: RowLayout

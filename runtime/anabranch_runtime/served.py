@@ -1,0 +1,54 @@
+"""A version that answers requests now: the immutable value that doors resolve and batches hold.
+
+Whoever holds a `ServedVersion` may use it until it lets go; a reload makes a new one and never
+changes an old one.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from anabranch_runtime.admission import InputRules
+from anabranch_runtime.models import DenseModel
+from anabranch_wire.snapshots import Snapshot
+from anabranch_wire.tensors import TensorSpec
+
+if TYPE_CHECKING:
+    from anabranch_runtime.session_group import SessionGroup
+
+__all__ = ["ServedVersion"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ServedVersion:
+    """One snapshot of a model with the session group that computes it.
+
+    Attributes:
+        snapshot: model, version, delta; named by every answer.
+        model: files, tensors, row layout.
+        rules: compiled checks for inputs.
+        output_index: output name -> position in `model.outputs`.
+        group: takes the tickets of this version.
+        platform: protocol name of the format.
+        description: the modeller's words, may be empty.
+        user_inputs: names of inputs that may be sent once per request.
+    """
+
+    snapshot: Snapshot
+    model: DenseModel
+    rules: InputRules
+    output_index: Mapping[str, int]
+    group: "SessionGroup"
+    platform: str = "onnxruntime_onnx"
+    description: str = ""
+    user_inputs: tuple[str, ...] = field(default=())
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """Declared inputs, in the graph's order."""
+        return self.model.inputs
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """Declared outputs, in the graph's order."""
+        return self.model.outputs

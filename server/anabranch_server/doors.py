@@ -1,0 +1,72 @@
+"""What every front door is given: catalog, limits, the probes' view, and who counts requests."""
+
+from dataclasses import dataclass
+from typing import Literal
+from typing import Protocol as Interface
+
+from anabranch_runtime.catalog import Catalog
+from anabranch_runtime.requests import Ticket
+from anabranch_server.lifecycle import Lifecycle
+from anabranch_server.limits import Limits
+
+__all__ = ["DoorContext", "Protocol", "RequestObserver"]
+
+Protocol = Literal["oip_http", "oip_grpc", "tfs_http", "tfs_grpc", "eas", "rank_http", "rank_grpc"]
+"""Value of the `protocol` label of metrics and access lines."""
+
+
+class RequestObserver(Interface):
+    """Counts requests. Safe from any thread; must cost about a microsecond and never raise."""
+
+    def scored(
+        self, ticket: Ticket, protocol: Protocol, duration_s: float, bytes_in: int, bytes_out: int
+    ) -> None:
+        """A request was answered with scores.
+
+        Args:
+            ticket: finished, with its times.
+            protocol: door it came through.
+            duration_s: from its last received byte to the answer handed to the transport.
+            bytes_in: body bytes as received.
+            bytes_out: body bytes of the answer.
+        """
+
+    def failed(
+        self, model: str, protocol: Protocol, code: str, duration_s: float, bytes_in: int
+    ) -> None:
+        """A request was answered with an error.
+
+        Args:
+            model: name as sent; counted under `_unknown` unless the catalog has it.
+            protocol: door it came through.
+            code: gRPC status name, such as `INVALID_ARGUMENT`.
+            duration_s: from its last received byte to the answer handed to the transport.
+            bytes_in: body bytes as received.
+        """
+
+    def connections(self, protocol: Protocol, change: int) -> None:
+        """A connection was opened (+1) or closed (-1)."""
+
+    def connection_cut(
+        self, protocol: Protocol, reason: Literal["slow_reader", "slow_writer", "idle", "too_large"]
+    ) -> None:
+        """The server closed a connection for `reason`."""
+
+
+@dataclass(frozen=True, slots=True)
+class DoorContext:
+    """Everything a front door may use. Shared, immutable; its parts are safe from any thread.
+
+    Attributes:
+        catalog: resolves models to served versions.
+        limits: checked before allocating.
+        lifecycle: probes and draining.
+        observer: counts requests.
+        server_version: package version, named in server metadata.
+    """
+
+    catalog: Catalog
+    limits: Limits
+    lifecycle: Lifecycle
+    observer: RequestObserver
+    server_version: str
