@@ -33,6 +33,23 @@ class RowLayout:
             raise ValueError(f"min_rows {self.min_rows}: expected at least 1")
         if not self.independent and self.min_rows != 1:
             raise ValueError("only a model with independent rows may be padded")
+        if self.min_rows > 1 and not self.can_split:
+            raise ValueError("padding needs the rows on axis 0")
+
+    @property
+    def can_merge(self) -> bool:
+        """Whether requests may share a batch: rows independent and on axis 0 of every tensor."""
+        return self.independent and all(axis == 0 for axis in (*self.input_axes, *self.output_axes))
+
+    @property
+    def can_split(self) -> bool:
+        """Whether a request may be cut or padded: as merging, but inputs without rows repeat."""
+        return (
+            self.independent
+            and any(axis == 0 for axis in self.input_axes)
+            and all(axis in (0, None) for axis in self.input_axes)
+            and all(axis == 0 for axis in self.output_axes)
+        )
 
 
 @dataclass(frozen=True, slots=True)

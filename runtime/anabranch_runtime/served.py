@@ -32,6 +32,9 @@ class ServedVersion:
         platform: protocol name of the format.
         description: the modeller's words, may be empty.
         user_inputs: names of inputs that may be sent once per request.
+        mergeable: whether its requests may share a batch.
+        max_rows: rows of a merged batch at most.
+        split_rows: rows that are worth an executor of their own; 0 = requests are never cut.
     """
 
     snapshot: Snapshot
@@ -42,6 +45,9 @@ class ServedVersion:
     platform: str = "onnxruntime_onnx"
     description: str = ""
     user_inputs: tuple[str, ...] = field(default=())
+    mergeable: bool = False
+    max_rows: int = 1
+    split_rows: int = 0
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:

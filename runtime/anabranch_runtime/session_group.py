@@ -1,16 +1,271 @@
-"""The executors of one model in one process, and the queue in front of them."""
+"""The executors of one model in one process, and the queue in front of them.
 
+All versions of the model share the executors. A batch belongs to one version; which version a
+request belongs to was decided when it was resolved and never changes.
+"""
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anabranch_runtime.admission import InputRules
+from anabranch_runtime.backends.protocol import Binding, DenseBackend, Engine
+from anabranch_runtime.batch_size import best_batch_rows, best_split_rows, measure_costs
+from anabranch_runtime.executor import Executor, deliver
+from anabranch_runtime.models import DenseModel
+from anabranch_runtime.observing import GroupObserver
+from anabranch_runtime.pending import PendingQueue
 from anabranch_runtime.requests import Ticket
+from anabranch_runtime.served import ServedVersion
 from anabranch_runtime.settings import GroupSettings
+from anabranch_runtime.splitting import split
+from anabranch_wire.errors import Cancelled, DeadlineExceeded, Overloaded, Unavailable
+from anabranch_wire.snapshots import Snapshot
 
 __all__ = ["SessionGroup"]
 
+Inputs = Mapping[str, NDArray[np.generic]]
+
 
 class SessionGroup:
-    """Seam under construction: doors call `submit` and read `settings`."""
+    """Takes tickets from any thread and returns them finished through their sinks.
 
-    settings: GroupSettings
+    Invariants: a ticket accepted by `submit` reaches its sink exactly once; an executor sleeps
+    only while nothing waits.
+
+    Attributes:
+        model: model name.
+        settings: as given.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        settings: GroupSettings,
+        backend: DenseBackend,
+        observer: GroupObserver,
+    ) -> None:
+        self.model = model
+        self.settings = settings
+        self._backend = backend
+        self._observer = observer
+        self._lock = threading.Lock()
+        self._pending = PendingQueue(settings.queue.priority_levels)
+        self._idle: list[Executor] = []
+        self._closed = False
+        self._engines: dict[ServedVersion, Engine] = {}
+        self._executors = tuple(
+            Executor(model, index, self._take, observer) for index in range(settings.executors)
+        )
+        for executor in self._executors:
+            executor.start()
+
+    # --- requests -------------------------------------------------------------------------------
 
     def submit(self, ticket: Ticket) -> None:
-        """Queue `ticket`; its sink gets it back finished."""
-        raise NotImplementedError
+        """Queue `ticket`; its sink gets it back finished.
+
+        Raises:
+            Overloaded: the queue is full.
+            Unavailable: the group is closing.
+        """
+        request = ticket.request
+        ticket.submitted = time.monotonic()
+        queue = self.settings.queue
+        with self._lock:
+            if self._closed:
+                raise Unavailable(f"model {self.model!r} is being unloaded")
+            pending = self._pending
+            if pending.requests >= queue.max_requests or (
+                pending.requests and pending.rows + request.rows > queue.max_rows
+            ):
+                self._observer.shed("queue_full")
+                raise Overloaded(
+                    f"model {self.model!r}: {pending.requests} requests of {pending.rows} rows wait"
+                )
+            idle = self._idle
+            parts = self._parts(ticket, len(idle)) if idle else 1
+            if parts == 1:
+                pending.push(ticket)
+                wake = [idle.pop()] if idle else []
+            else:
+                for part in split(ticket, parts):
+                    part.submitted = ticket.submitted
+                    pending.push(part)
+                wake = [idle.pop() for _ in range(parts)]
+        for executor in wake:
+            executor.wake.release()
+
+    def queue_depth(self) -> tuple[int, int]:
+        """Waiting requests and rows."""
+        return self._pending.requests, self._pending.rows
+
+    # --- versions -------------------------------------------------------------------------------
+
+    def load(
+        self,
+        snapshot: Snapshot,
+        model: DenseModel,
+        examples: Sequence[Inputs],
+        *,
+        warm_rounds: int = 5,
+        description: str = "",
+        user_inputs: tuple[str, ...] = (),
+    ) -> ServedVersion:
+        """Build, bind and warm a version beside traffic; nothing sees it before this returns.
+
+        Args:
+            snapshot: what it is.
+            model: what to build.
+            examples: requests that it can compute, at least one; used to warm every executor and
+                to measure how many rows a batch should have.
+            warm_rounds: runs of each example on each executor.
+            description: the modeller's words.
+            user_inputs: inputs that may be sent once per request.
+
+        Raises:
+            InvalidInput: the graph cannot be built or cannot compute an example.
+        """
+        engine = self._backend.build(model)
+        bindings = [engine.bind() for _ in self._executors]
+        rules = InputRules(model)
+        requests = [rules.order(example)[0] for example in examples]
+        for binding in bindings:
+            for inputs in requests:
+                for _ in range(warm_rounds):
+                    _run_once(binding, inputs)
+        batching = self.settings.batching
+        mergeable = batching.merge and model.rows.can_merge
+        max_rows = batching.max_rows
+        split_rows = batching.split_rows if model.rows.can_split else 0
+        if (mergeable and max_rows is None) or split_rows is None:
+            axes = model.rows.input_axes
+            costs = measure_costs(
+                lambda rows: _run_once(bindings[0], _repeated(requests[0], axes, rows)),
+                smallest=model.rows.min_rows,
+            )
+            max_rows = best_batch_rows(costs) if max_rows is None else max_rows
+            split_rows = best_split_rows(costs) if split_rows is None else split_rows
+        served = ServedVersion(
+            snapshot=snapshot,
+            model=model,
+            rules=rules,
+            output_index={spec.name: i for i, spec in enumerate(model.outputs)},
+            group=self,
+            description=description,
+            user_inputs=user_inputs,
+            mergeable=mergeable,
+            max_rows=max_rows or 1,
+            split_rows=split_rows,
+        )
+        self._engines[served] = engine
+        for executor, binding in zip(self._executors, bindings, strict=True):
+            executor.attach(served, binding)
+        return served
+
+    def close(self, timeout_s: float = 5.0) -> bool:
+        """Refuse new tickets, compute what waits, end the executors, free the engines.
+
+        Args:
+            timeout_s: after this, what still waits is answered with Unavailable.
+
+        Returns:
+            Whether every executor ended in time.
+        """
+        with self._lock:
+            self._closed = True
+            sleeping, self._idle = self._idle, []
+        for executor in sleeping:
+            executor.wake.release()
+        deadline = time.monotonic() + timeout_s
+        ended = [
+            executor.join(max(0.0, deadline - time.monotonic())) for executor in self._executors
+        ]
+        with self._lock:
+            left = self._pending.drain()
+        for ticket in left:
+            ticket.error = Unavailable(f"model {self.model!r} was unloaded")
+        if left:
+            deliver(left)
+        if all(ended):
+            for served, engine in self._engines.items():
+                for executor in self._executors:
+                    binding = executor.detach(served)
+                    if binding is not None:
+                        binding.close()
+                engine.close()
+            self._engines.clear()
+        return all(ended)
+
+    # --- executors ------------------------------------------------------------------------------
+
+    def _take(self, executor: Executor) -> list[Ticket] | None:
+        """Next batch for `executor`; sleeps while nothing waits; None when the group is closed."""
+        delay_s = self.settings.batching.max_delay_s
+        while True:
+            with self._lock:
+                wait_s = self._pending.fill_time(delay_s, time.monotonic()) if delay_s else 0.0
+                if wait_s <= 0.0 or self._closed:
+                    batch, late = self._pending.take(time.monotonic())
+                    if not batch and not late:
+                        if self._closed:
+                            return None
+                        wait_s = -1.0
+                        self._idle.append(executor)
+                else:
+                    batch, late = [], []
+                    self._idle.append(executor)
+            if late:
+                self._drop(late)
+            if batch or late:
+                return batch
+            if not executor.wake.acquire(timeout=wait_s):
+                with self._lock:
+                    if executor in self._idle:
+                        self._idle.remove(executor)
+                        continue
+                # A submitter took it off the idle list at that very moment.
+                executor.wake.acquire()
+
+    def _drop(self, tickets: list[Ticket]) -> None:
+        now = time.monotonic()
+        for ticket in tickets:
+            ticket.finished = now
+            if ticket.cancelled:
+                self._observer.dropped("cancelled")
+                ticket.error = Cancelled("the caller left before the request was computed")
+            else:
+                self._observer.dropped("expired")
+                ticket.error = DeadlineExceeded(
+                    f"the deadline passed after {now - ticket.submitted:.3f} s in the queue"
+                )
+        deliver(tickets)
+
+    def _parts(self, ticket: Ticket, idle: int) -> int:
+        """How many idle executors `ticket` is cut over; 1 = it stays whole."""
+        smallest = ticket.version.split_rows
+        rows = ticket.request.rows
+        if not smallest or idle < 2 or rows < 2 * smallest:
+            return 1
+        return min(idle, rows // smallest)
+
+
+def _run_once(binding: Binding, inputs: tuple[NDArray[np.generic], ...]) -> None:
+    stage = binding.stage(tuple(array.shape for array in inputs))
+    for staged, array in zip(stage.inputs, inputs, strict=True):
+        staged[...] = array
+    stage.enqueue()
+    stage.outputs()
+
+
+def _repeated(
+    inputs: tuple[NDArray[np.generic], ...], axes: tuple[int | None, ...], rows: int
+) -> tuple[NDArray[np.generic], ...]:
+    """The same request with its rows repeated or cut to `rows` rows."""
+    return tuple(
+        array if axis is None else np.resize(array, (rows, *array.shape[1:]))
+        for array, axis in zip(inputs, axes, strict=True)
+    )

@@ -1,0 +1,85 @@
+"""The installed ONNX Runtime: exactly one of its two distributions, and its errors in our words."""
+
+import re
+from importlib import metadata
+from types import ModuleType
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anabranch_wire.errors import AnabranchError, Internal, InvalidInput, Unavailable
+
+__all__ = ["bytes_of", "import_onnxruntime", "run_error", "texts_of"]
+
+_CPU: Final = "onnxruntime"
+_GPU: Final = "onnxruntime-gpu"
+_STATUS: Final = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
+_PATHS: Final = re.compile(r"(?:/[\w.+-]+){2,}(?::\d+)?\s*")
+_MEMORY: Final = ("bad_alloc", "bad allocation", "Failed to allocate memory")
+
+
+def import_onnxruntime() -> ModuleType:
+    """Import ONNX Runtime.
+
+    Both distributions own the same files, so with both installed the last one wins silently.
+
+    Raises:
+        Unavailable: none, or both, are installed; says what to install or remove.
+    """
+    installed = [name for name in (_CPU, _GPU) if _is_installed(name)]
+    if len(installed) == 2:
+        raise Unavailable(
+            "both onnxruntime and onnxruntime-gpu are installed and overwrite each other's files: "
+            "uninstall both, then install anabranch with exactly one of the extras [cpu] and [gpu]"
+        )
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise Unavailable(
+            "ONNX Runtime is not installed: install anabranch with the extra [cpu] or [gpu]"
+        ) from error
+    return onnxruntime  # type: ignore[no-any-return]
+
+
+def run_error(error: Exception) -> AnabranchError:
+    """Translate what a run raised.
+
+    A graph that was warmed runs; when it then fails, the caller's values or shapes are the reason
+    (an id outside its table, lengths that do not fit), except when memory ran out.
+    """
+    text = _PATHS.sub("", _STATUS.sub("", str(error))).strip()
+    if isinstance(error, MemoryError) or any(sign in text for sign in _MEMORY):
+        return Internal(f"the model ran out of memory: {text[:300]}")
+    return InvalidInput(f"the model cannot compute these inputs: {text[:600]}")
+
+
+def texts_of(name: str, array: NDArray[np.generic]) -> NDArray[np.object_]:
+    """`bytes` elements as the `str` that the library wants.
+
+    Raises:
+        InvalidInput: they are not UTF-8.
+    """
+    texts = np.empty(array.size, dtype=object)
+    try:
+        texts[:] = [value.decode() for value in array.ravel().tolist()]
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"input {name!r}: expected UTF-8 text, got other bytes") from error
+    return texts.reshape(array.shape)
+
+
+def bytes_of(array: NDArray[np.generic]) -> NDArray[np.generic]:
+    """`str` elements, as the library answers, as `bytes`; other arrays unchanged."""
+    if array.dtype != np.object_:
+        return array
+    encoded = np.empty(array.size, dtype=object)
+    encoded[:] = [value.encode() for value in array.ravel().tolist()]
+    return encoded.reshape(array.shape)
+
+
+def _is_installed(distribution: str) -> bool:
+    try:
+        metadata.distribution(distribution)
+    except metadata.PackageNotFoundError:
+        return False
+    return True

@@ -1,0 +1,66 @@
+"""Runs a whole model once, for the checks that other packages make before a version may serve."""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anabranch_runtime.backends.ort_library import (
+    bytes_of,
+    import_onnxruntime,
+    run_error,
+    texts_of,
+)
+from anabranch_wire.errors import InvalidInput
+
+__all__ = ["OrtModelRunner"]
+
+
+class OrtModelRunner:
+    """Runs models on ONNX Runtime's CPU provider, one thread; keeps the last session it made.
+
+    Used by one thread at a time.
+    """
+
+    def __init__(self) -> None:
+        self._library = import_onnxruntime()
+        self._model: str | os.PathLike[str] | bytes | None = None
+        self._session: Any = None
+
+    def run(
+        self, model: str | os.PathLike[str] | bytes, inputs: Mapping[str, NDArray[np.generic]]
+    ) -> dict[str, NDArray[np.generic]]:
+        """Return every output of `model` for `inputs`, by name.
+
+        Raises:
+            InvalidInput: the graph cannot be built, or cannot compute these inputs.
+        """
+        if self._session is None or self._model != model:
+            self._session = self._open(model)
+            self._model = model
+        session = self._session
+        names = [output.name for output in session.get_outputs()]
+        feed = {
+            name: texts_of(name, array) if array.dtype == np.object_ else array
+            for name, array in inputs.items()
+        }
+        try:
+            values = session.run(names, feed)
+        except Exception as error:  # the library has no common base for its errors
+            raise run_error(error) from error
+        return dict(zip(names, [bytes_of(value) for value in values], strict=True))
+
+    def _open(self, model: str | os.PathLike[str] | bytes) -> Any:  # noqa: ANN401
+        options = self._library.SessionOptions()
+        options.intra_op_num_threads = 1
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 4
+        source = model if isinstance(model, bytes) else str(model)
+        try:
+            return self._library.InferenceSession(
+                source, options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:
+            raise InvalidInput(f"ONNX Runtime cannot build the graph: {error}") from error

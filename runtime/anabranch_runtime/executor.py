@@ -1,0 +1,179 @@
+"""One executor: a thread, its bindings, and the loop that takes, stages, runs and delivers."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anabranch_runtime.backends.protocol import Binding
+from anabranch_runtime.observing import GroupObserver
+from anabranch_runtime.requests import ReplySink, Ticket
+from anabranch_runtime.served import ServedVersion
+from anabranch_wire.errors import AnabranchError, Internal, Unavailable
+
+__all__ = ["Executor", "deliver"]
+
+_log = logging.getLogger(__name__)
+
+
+class Executor:
+    """Computes batches on a thread of its own until `take` has no more.
+
+    Attributes:
+        index: position in its group.
+        wake: a held lock; releasing it tells the sleeping executor to look at the queue again.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        index: int,
+        take: Callable[["Executor"], list[Ticket] | None],
+        observer: GroupObserver,
+    ) -> None:
+        self.index = index
+        self.wake = threading.Lock()
+        self.wake.acquire()
+        self._take = take
+        self._observer = observer
+        self._bindings: Mapping[ServedVersion, Binding] = {}
+        self._thread = threading.Thread(target=self._work, name=f"{name}-e{index}", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def join(self, timeout_s: float | None = None) -> bool:
+        """Wait until the thread has ended; whether it has."""
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def attach(self, version: ServedVersion, binding: Binding) -> None:
+        """Give the executor its binding of `version`, before the first ticket that names it."""
+        self._bindings = {**self._bindings, version: binding}
+
+    def detach(self, version: ServedVersion) -> Binding | None:
+        """Take the binding of `version` away, after its last ticket."""
+        bindings = dict(self._bindings)
+        binding = bindings.pop(version, None)
+        self._bindings = bindings
+        return binding
+
+    def _work(self) -> None:
+        while (batch := self._take(self)) is not None:
+            if not batch:
+                continue
+            started = time.monotonic()
+            try:
+                self._compute(batch, started)
+            except Exception as error:  # the loop's edge: an executor never dies of a batch
+                self._recover(batch, error, started)
+            busy = time.monotonic() - started
+            self._observer.batch(self.index, batch[0].batch_rows, len(batch), busy)
+            deliver(batch)
+
+    def _compute(self, batch: list[Ticket], started: float) -> None:
+        """Stage, run, and copy each ticket's answer out of staging."""
+        first = batch[0]
+        version = first.version
+        layout = version.model.rows
+        binding = self._bindings.get(version)
+        if binding is None:
+            raise Unavailable(f"version {version.snapshot} is no longer loaded")
+        rows = first.request.rows if len(batch) == 1 else sum([t.request.rows for t in batch])
+        run_rows = max(rows, layout.min_rows)
+        if len(batch) == 1 and run_rows == rows:
+            inputs = first.request.inputs
+            stage = binding.stage(tuple([array.shape for array in inputs]))
+            for staged, array in zip(stage.inputs, inputs, strict=True):
+                staged[...] = array
+        else:
+            axes = layout.input_axes
+            stage = binding.stage(
+                tuple(
+                    [
+                        array.shape if axis is None else (run_rows, *array.shape[1:])
+                        for array, axis in zip(first.request.inputs, axes, strict=True)
+                    ]
+                )
+            )
+            for index, (staged, axis) in enumerate(zip(stage.inputs, axes, strict=True)):
+                if axis is None:
+                    staged[...] = first.request.inputs[index]
+                else:
+                    _fill(staged, [ticket.request.inputs[index] for ticket in batch], rows)
+        stage.enqueue()
+        outputs = stage.outputs()
+        if len(batch) > 1 or run_rows != rows:
+            _check_rows(version, outputs, run_rows)
+        finished = time.monotonic()
+        begin = 0
+        whole = len(batch) == 1 and run_rows == rows
+        for ticket in batch:
+            request = ticket.request
+            end = begin + request.rows
+            wanted = [outputs[i] for i in request.outputs] if request.outputs else outputs
+            ticket.outputs = tuple(
+                [array.copy() if whole else array[begin:end].copy() for array in wanted]
+            )
+            ticket.started = started
+            ticket.finished = finished
+            ticket.batch_rows = rows
+            begin = end
+
+    def _recover(self, batch: list[Ticket], error: Exception, started: float) -> None:
+        """Let only those fail that are at fault: each ticket of a failed batch runs alone once."""
+        if len(batch) > 1:
+            for ticket in batch:
+                try:
+                    self._compute([ticket], started)
+                except Exception as alone:  # as in _work
+                    _fail(ticket, alone, started)
+            return
+        _fail(batch[0], error, started)
+
+
+def deliver(tickets: list[Ticket]) -> None:
+    """Hand finished tickets to their sinks, one call per sink."""
+    sink = tickets[0].sink
+    if all([ticket.sink is sink for ticket in tickets]):
+        sink.deliver(tickets)
+        return
+    groups: dict[int, tuple[ReplySink, list[Ticket]]] = {}
+    for ticket in tickets:
+        groups.setdefault(id(ticket.sink), (ticket.sink, []))[1].append(ticket)
+    for one, members in groups.values():
+        one.deliver(members)
+
+
+def _fill(staged: NDArray[np.generic], arrays: list[NDArray[np.generic]], rows: int) -> None:
+    """Copy `arrays` one below the other into `staged`; repeat the last row to its end."""
+    begin = 0
+    for array in arrays:
+        end = begin + len(array)
+        staged[begin:end] = array
+        begin = end
+    if len(staged) > rows:
+        staged[rows:] = staged[rows - 1] if rows else 0
+
+
+def _check_rows(version: ServedVersion, outputs: Sequence[NDArray[np.generic]], rows: int) -> None:
+    for spec, array in zip(version.outputs, outputs, strict=True):
+        if array.ndim == 0 or len(array) != rows:
+            raise Internal(
+                f"output {spec.name!r} has shape {array.shape} for a batch of {rows} rows"
+            )
+
+
+def _fail(ticket: Ticket, error: Exception, started: float) -> None:
+    if isinstance(error, AnabranchError):
+        ticket.error = error
+    else:
+        _log.error("executor failed on a batch", exc_info=error, extra={"event": "executor_error"})
+        ticket.error = Internal("the executor failed")
+    ticket.started = started
+    ticket.finished = time.monotonic()
+    ticket.batch_rows = ticket.request.rows

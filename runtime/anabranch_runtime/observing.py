@@ -1,0 +1,21 @@
+"""What a session group tells whoever counts."""
+
+from typing import Literal, Protocol
+
+__all__ = ["DropReason", "GroupObserver", "ShedReason"]
+
+ShedReason = Literal["queue_full", "estimated_wait", "client_limit", "priority", "draining"]
+DropReason = Literal["expired", "cancelled"]
+
+
+class GroupObserver(Protocol):
+    """Counts what happens inside a group. Safe from any thread, cheap, never raises."""
+
+    def batch(self, executor: int, rows: int, requests: int, busy_s: float) -> None:
+        """An executor computed one batch of `rows` rows of `requests` requests in `busy_s`."""
+
+    def shed(self, reason: ShedReason) -> None:
+        """A request was refused at the queue."""
+
+    def dropped(self, reason: DropReason) -> None:
+        """A queued request was dropped before it cost compute."""

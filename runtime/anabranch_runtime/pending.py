@@ -1,0 +1,110 @@
+"""The waiting requests of a session group: who is next, who may go together, who is too late.
+
+Plain bookkeeping without a clock, a lock or a thread; its owner passes the time in.
+"""
+
+from collections import deque
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anabranch_runtime.requests import Ticket
+from anabranch_runtime.served import ServedVersion
+
+__all__ = ["PendingQueue"]
+
+_NOTHING: Final[list[Ticket]] = []
+
+
+class PendingQueue:
+    """Tickets by priority level, first come first served inside a level.
+
+    Attributes:
+        requests: waiting tickets.
+        rows: rows of the waiting tickets.
+    """
+
+    def __init__(self, levels: int) -> None:
+        self._levels: tuple[deque[Ticket], ...] = tuple(deque() for _ in range(levels))
+        self._lowest = levels - 1
+        self.requests = 0
+        self.rows = 0
+
+    def push(self, ticket: Ticket) -> None:
+        """Add `ticket` at the end of its level."""
+        priority = ticket.request.priority
+        # 1 is the highest level; 0 stands for the default, which is the lowest.
+        level = min(priority - 1, self._lowest) if priority > 0 else self._lowest
+        self._levels[level].append(ticket)
+        self.requests += 1
+        self.rows += ticket.request.rows
+
+    def take(self, now: float) -> tuple[list[Ticket], list[Ticket]]:
+        """Remove the next batch.
+
+        Args:
+            now: `time.monotonic()`.
+
+        Returns:
+            The tickets to compute together, all of one version and of fitting shapes, and those
+            that are cancelled or past their deadline. Both empty: nothing waits.
+        """
+        batch: list[Ticket] = []
+        late: list[Ticket] = _NOTHING
+        rows = 0
+        version: ServedVersion | None = None
+        for level in self._levels:
+            while level:
+                ticket = level[0]
+                request = ticket.request
+                if ticket.cancelled or request.deadline <= now:
+                    late = [*late, ticket]
+                elif version is None:
+                    version = ticket.version
+                    batch.append(ticket)
+                    rows = request.rows
+                elif (
+                    ticket.version is version
+                    and rows + request.rows <= version.max_rows
+                    and _fit(batch[0].request.inputs, request.inputs)
+                ):
+                    batch.append(ticket)
+                    rows += request.rows
+                else:
+                    return batch, late
+                level.popleft()
+                self.requests -= 1
+                self.rows -= request.rows
+                if version is not None and (not version.mergeable or rows >= version.max_rows):
+                    return batch, late
+        return batch, late
+
+    def fill_time(self, delay_s: float, now: float) -> float:
+        """Seconds that a batch may still wait to fill; 0 or less: take it now.
+
+        Args:
+            delay_s: longest wait after the oldest ticket arrived.
+            now: `time.monotonic()`.
+        """
+        for level in self._levels:
+            if level:
+                first = level[0]
+                if not first.version.mergeable or self.rows >= first.version.max_rows:
+                    return 0.0
+                return min(first.submitted + delay_s, first.request.deadline) - now
+        return 0.0
+
+    def drain(self) -> list[Ticket]:
+        """Remove and return everything."""
+        tickets = [ticket for level in self._levels for ticket in level]
+        for level in self._levels:
+            level.clear()
+        self.requests = 0
+        self.rows = 0
+        return tickets
+
+
+def _fit(first: tuple[NDArray[np.generic], ...], other: tuple[NDArray[np.generic], ...]) -> bool:
+    """Whether two requests agree on every axis but the rows (axis 0)."""
+    return all([one.shape[1:] == two.shape[1:] for one, two in zip(first, other, strict=True)])
