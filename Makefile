@@ -1,0 +1,62 @@
+# Two commands from an empty machine: `make demo` (the main job) and `make test`. Both set up first.
+BIN := .venv/bin
+NATIVE := $(shell find runtime/native CMakeLists.txt -type f -not -path '*/build/*')
+PYTEST ?= $(BIN)/python -m pytest
+
+.PHONY: help setup demo test check check-native generate format fuzz peers example-train bench report clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+setup: .venv/.setup ## .venv with everything, native core built
+
+.venv/.setup: scripts/setup pyproject.toml clients/python/pyproject.toml constraints.txt $(NATIVE)
+	@scripts/setup
+
+demo: setup ## serve the example model and rank 80 items for real users; serves until Ctrl-C
+	@$(BIN)/anabranch demo --keep
+
+test: setup ## all tests
+	$(PYTEST) $(ARGS)
+
+check: setup ## lint, types, layering, formatting, generated files
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+	$(BIN)/pyright
+	scripts/generate_protos
+	scripts/generate_stubs
+	git diff --exit-code -- clients runtime/anabranch_runtime/_native.pyi
+	$(BIN)/python -m benchmarks.report --check
+
+check-native: setup ## ctest: plain, ASan and UBSan, TSan (short)
+	scripts/check_native
+
+generate: setup ## rewrite the generated files that are kept in git
+	scripts/generate_protos
+	scripts/generate_stubs
+
+format: setup ## format Python and C++
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+	$(BIN)/clang-format -i $$(git ls-files 'runtime/native/*.h' 'runtime/native/*.cpp')
+
+fuzz: setup ## 100,000 mutated inputs per decoder
+	ANABRANCH_FUZZ_CASES=100000 $(PYTEST) tests/fuzz $(ARGS)
+
+peers: ## virtual environments of clients and servers that pin other versions
+	benchmarks/peers/make_peers
+
+example-train: setup ## retrain the example model on examples/open_bandit
+	examples/open_bandit/retrain
+
+bench: setup ## the figures of docs/benchmarks.md for the whole server
+	$(BIN)/python benchmarks/serving.py --json benchmarks/results/serving.json
+	$(MAKE) report
+
+report: setup ## docs/benchmarks.md from benchmarks/results
+	$(BIN)/python -m benchmarks.report
+
+clean: ## remove what was built
+	rm -rf build dist .venv
