@@ -1,0 +1,65 @@
+"""The server's own folders: where they are by default, and that nobody else can touch them."""
+
+import os
+import stat
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from anabranch_wire.errors import PermissionDenied, Unavailable
+
+__all__ = ["default_cache_dir", "default_run_dir", "default_state_dir", "own_folder"]
+
+
+def default_cache_dir(environ: Mapping[str, str]) -> Path:
+    """Return where downloads and built files go: the XDG cache home, else a private /tmp folder."""
+    return _xdg(environ, "XDG_CACHE_HOME", ".cache") or _private_tmp() / "cache"
+
+
+def default_state_dir(environ: Mapping[str, str]) -> Path:
+    """Return where pins and labels go: the XDG state home, else a private /tmp folder."""
+    return _xdg(environ, "XDG_STATE_HOME", ".local/state") or _private_tmp() / "state"
+
+
+def default_run_dir(environ: Mapping[str, str], http_port: int) -> Path:
+    """Return the run folder of the server on `http_port`, so that several servers keep apart."""
+    runtime = environ.get("XDG_RUNTIME_DIR", "")
+    base = Path(runtime) / "anabranch" if Path(runtime).is_absolute() else _private_tmp() / "run"
+    return base / str(http_port)
+
+
+def own_folder(path: Path) -> Path:
+    """Create `path` where it is missing, with mode 0700, and return it.
+
+    Raises:
+        PermissionDenied: it belongs to another user, is a link, or cannot be made private.
+        Unavailable: it cannot be created.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.mkdir(mode=0o700, exist_ok=True)
+        found = path.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+            raise PermissionDenied(f"{path}: expected a folder of the server's own user")
+        if stat.S_IMODE(found.st_mode) != 0o700:
+            path.chmod(0o700)
+    except PermissionError as error:
+        raise PermissionDenied(f"{path}: {error.strerror}") from None
+    except OSError as error:
+        raise Unavailable(f"{path}: {error.strerror}") from None
+    return path
+
+
+def _xdg(environ: Mapping[str, str], variable: str, below_home: str) -> Path | None:
+    """The XDG folder of anabranch, or None where there is no home to put it into."""
+    base = environ.get(variable, "")
+    if Path(base).is_absolute():
+        return Path(base) / "anabranch"
+    home = environ.get("HOME", "")
+    if Path(home).is_absolute() and os.access(home, os.W_OK):
+        return Path(home) / below_home / "anabranch"
+    return None
+
+
+def _private_tmp() -> Path:
+    return Path(tempfile.gettempdir()) / f"anabranch-{os.geteuid()}"

@@ -1,0 +1,141 @@
+"""Claiming the ports of a server, so that every later step may rely on having them.
+
+A port is claimed in an order that lets exactly one server have it, although its workers share it
+with SO_REUSEPORT afterwards (Linux, `inet_csk_bind_conflict`): a probe binds and listens without
+SO_REUSEPORT, which fails beside any other server; then it allows sharing, the lasting socket binds
+beside it, and only then the probe is closed. Until it listens, the lasting socket goes without
+SO_REUSEADDR, so that another server's probe fails on it all the same.
+"""
+
+import errno
+import socket
+from dataclasses import dataclass
+
+from anabranch_server.config import Addresses
+from anabranch_wire.errors import Conflict, PermissionDenied, Unavailable
+
+__all__ = ["Claim", "Claims", "claim", "claim_all"]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A port that is ours until `held` is closed.
+
+    Attributes:
+        held: bound, not listening, blocking; other sockets of this user may bind beside it with
+            SO_REUSEPORT.
+        host: the address it is bound to, without brackets.
+        port: the port, never 0.
+    """
+
+    held: socket.socket
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def listen(self, backlog: int) -> socket.socket:
+        """Start to take connections on the claim's own socket and return it.
+
+        Connections inherit SO_REUSEADDR from here; without it those that are still closing would
+        keep the next server from the port.
+        """
+        self.held.listen(backlog)
+        self.held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        return self.held
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """The ports of one server.
+
+    Attributes:
+        http: the data door for HTTP.
+        grpc: the data door for gRPC.
+        metrics: metrics and probes.
+        admin: the admin door.
+    """
+
+    http: Claim
+    grpc: Claim
+    metrics: Claim
+    admin: Claim
+
+    def close(self) -> None:
+        """Give up the ports that nothing else listens on."""
+        for one in (self.http, self.grpc, self.metrics, self.admin):
+            one.held.close()
+
+
+def claim(host: str, port: int, purpose: str) -> Claim:
+    """Claim one port.
+
+    Args:
+        host: name or address of an interface; `0.0.0.0` or `::` for all.
+        port: the port; 0 for any free one.
+        purpose: what it is for, as messages say it.
+
+    Raises:
+        Conflict: another process has the port.
+        PermissionDenied: the port is reserved for others.
+        Unavailable: there is no such interface.
+    """
+    try:
+        family, _, _, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except (socket.gaierror, UnicodeError):
+        raise Unavailable(f"{purpose}: host {host!r} is not known") from None
+    lasting = _tcp_socket(family)
+    try:
+        with _tcp_socket(family) as probe:
+            probe.bind(address)
+            probe.listen(1)
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            bound = probe.getsockname()
+            lasting.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            lasting.bind(bound)
+            lasting.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+    except OSError as error:
+        lasting.close()
+        where = f"{purpose}: port {port} on {host}"
+        if error.errno == errno.EADDRINUSE:
+            raise Conflict(f"{where} is taken: choose another") from None
+        if error.errno == errno.EACCES:
+            raise PermissionDenied(f"{where}: this user may not listen there") from None
+        raise Unavailable(f"{where}: {error.strerror}") from None
+    return Claim(lasting, bound[0], bound[1])
+
+
+def claim_all(addresses: Addresses) -> Claims:
+    """Claim the ports of every door.
+
+    Raises:
+        Conflict: two doors name one port, or another process has one.
+        PermissionDenied: a port is reserved for others.
+        Unavailable: there is no such interface.
+    """
+    claimed: list[Claim] = []
+    try:
+        for purpose, host, port in (
+            ("HTTP", addresses.host, addresses.http_port),
+            ("gRPC", addresses.host, addresses.grpc_port),
+            ("metrics", addresses.host, addresses.metrics_port),
+            ("admin", addresses.admin_host, addresses.admin_port),
+        ):
+            claimed.append(claim(host, port, purpose))
+    except BaseException:
+        for one in claimed:
+            one.held.close()
+        raise
+    return Claims(*claimed)
+
+
+def _tcp_socket(family: int) -> socket.socket:
+    """A socket that may bind beside connections of an earlier server that are still closing."""
+    made = socket.socket(family, socket.SOCK_STREAM)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if family == socket.AF_INET6:
+        made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    return made

@@ -1,0 +1,61 @@
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from anabranch_server.folders import (
+    default_cache_dir,
+    default_run_dir,
+    default_state_dir,
+    own_folder,
+)
+from anabranch_wire.errors import PermissionDenied, Unavailable
+
+
+def test_xdg_folders_win(tmp_path: Path) -> None:
+    environ = {"XDG_CACHE_HOME": "/c", "XDG_STATE_HOME": "/s", "XDG_RUNTIME_DIR": "/r"}
+
+    assert default_cache_dir(environ) == Path("/c/anabranch")
+    assert default_state_dir(environ) == Path("/s/anabranch")
+    assert default_run_dir(environ, 8000) == Path("/r/anabranch/8000")
+
+
+def test_home_comes_next(tmp_path: Path) -> None:
+    environ = {"HOME": str(tmp_path), "XDG_CACHE_HOME": "relative/is/ignored"}
+
+    assert default_cache_dir(environ) == tmp_path / ".cache/anabranch"
+    assert default_state_dir(environ) == tmp_path / ".local/state/anabranch"
+
+
+def test_without_a_home_a_folder_of_the_user_is_taken() -> None:
+    private = f"anabranch-{os.geteuid()}"
+
+    assert default_cache_dir({"HOME": "/nonexistent"}).parts[-2:] == (private, "cache")
+    assert default_state_dir({}).parts[-2:] == (private, "state")
+    assert default_run_dir({}, 9000).parts[-3:] == (private, "run", "9000")
+
+
+def test_own_folder_is_made_private(tmp_path: Path) -> None:
+    made = own_folder(tmp_path / "a" / "b")
+    assert stat.S_IMODE(made.stat().st_mode) == 0o700
+
+    made.chmod(0o755)
+    assert stat.S_IMODE(own_folder(made).stat().st_mode) == 0o700
+
+
+def test_a_link_is_not_an_own_folder(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+
+    with pytest.raises(PermissionDenied, match="expected a folder"):
+        own_folder(tmp_path / "link")
+
+
+def test_a_file_in_the_way_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    with pytest.raises(Unavailable):
+        own_folder(tmp_path / "file")
+    with pytest.raises(Unavailable):
+        own_folder(tmp_path / "file" / "below")
