@@ -73,7 +73,7 @@ def test_folders_never_reach_the_log(stream: io.StringIO) -> None:
     assert first["msg"] == "read model.onnx"
     assert first["file"] == "x.json"
     assert str(second["error"]).startswith("FileNotFoundError: ")
-    assert str(second["stack"]).endswith("test_folders_never_reach_the_log']")
+    assert "test_folders_never_reach_the_log" in str(second["stack"])
 
 
 def test_addresses_are_left_as_they_are(stream: io.StringIO) -> None:
