@@ -25,13 +25,11 @@ class InputRules:
 
     def __init__(self, model: DenseModel) -> None:
         self.specs = model.inputs
-        self._name = model.path.parent.name
         self._index: Mapping[str, int] = {spec.name: i for i, spec in enumerate(model.inputs)}
         self._row_axes = model.rows.input_axes
         self._first_row_input = next(
             (i for i, axis in enumerate(self._row_axes) if axis is not None), None
         )
-        self._open_shapes = tuple(tuple(size for size in spec.shape) for spec in model.inputs)
 
     def find(self, name: str, datatype: str, shape: Sequence[int]) -> TensorSpec:
         """Return the declared input that a sent tensor is for.
@@ -53,7 +51,7 @@ class InputRules:
         if len(shape) != len(declared):
             raise InvalidInput(self._shape_text(spec, shape))
         for size, wanted in zip(shape, declared, strict=True):
-            if size != wanted and (wanted != -1 or size < 0):
+            if size < 0 or (size != wanted and wanted != -1):
                 raise InvalidInput(self._shape_text(spec, shape))
         return spec
 

@@ -24,7 +24,8 @@ class Executor:
 
     Attributes:
         index: position in its group.
-        wake: a held lock; releasing it tells the sleeping executor to look at the queue again.
+        wake: a held lock; releasing it tells the sleeping executor to look for work again.
+        given: part of a cut request that is for this executor alone; guarded by the group.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class Executor:
         self.index = index
         self.wake = threading.Lock()
         self.wake.acquire()
+        self.given: Ticket | None = None
         self._take = take
         self._observer = observer
         self._bindings: Mapping[ServedVersion, Binding] = {}

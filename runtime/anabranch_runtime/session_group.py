@@ -87,17 +87,16 @@ class SessionGroup:
                     f"model {self.model!r}: {pending.requests} requests of {pending.rows} rows wait"
                 )
             idle = self._idle
-            parts = self._parts(ticket, len(idle)) if idle else 1
-            if parts == 1:
+            if not idle:
                 pending.push(ticket)
-                wake = [idle.pop()] if idle else []
-            else:
-                for part in split(ticket, parts):
-                    part.submitted = ticket.submitted
-                    pending.push(part)
-                wake = [idle.pop() for _ in range(parts)]
-        for executor in wake:
-            executor.wake.release()
+                return
+            parts = self._parts(ticket, len(idle))
+            if parts > 1:
+                self._hand_out(ticket, parts)
+                return
+            pending.push(ticket)
+            executor = idle.pop()
+        executor.wake.release()
 
     def queue_depth(self) -> tuple[int, int]:
         """Waiting requests and rows."""
@@ -207,6 +206,9 @@ class SessionGroup:
         delay_s = self.settings.batching.max_delay_s
         while True:
             with self._lock:
+                given, executor.given = executor.given, None
+                if given is not None:
+                    return [given]
                 wait_s = self._pending.fill_time(delay_s, time.monotonic()) if delay_s else 0.0
                 if wait_s <= 0.0 or self._closed:
                     batch, late = self._pending.take(time.monotonic())
@@ -243,6 +245,14 @@ class SessionGroup:
                     f"the deadline passed after {now - ticket.submitted:.3f} s in the queue"
                 )
         deliver(tickets)
+
+    def _hand_out(self, ticket: Ticket, parts: int) -> None:
+        """Give each of `parts` idle executors its own part; through the queue they could merge."""
+        for part in split(ticket, parts):
+            part.submitted = ticket.submitted
+            executor = self._idle.pop()
+            executor.given = part
+            executor.wake.release()
 
     def _parts(self, ticket: Ticket, idle: int) -> int:
         """How many idle executors `ticket` is cut over; 1 = it stays whole."""

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anabranch_runtime.backends.ort_library import (
+    build_error,
     bytes_of,
     import_onnxruntime,
     run_error,
@@ -23,7 +24,7 @@ from anabranch_runtime.backends.ort_library import (
 from anabranch_runtime.backends.protocol import Shape
 from anabranch_runtime.buffers import aligned_array
 from anabranch_runtime.models import DenseModel
-from anabranch_wire.errors import InvalidInput, Unsupported
+from anabranch_wire.errors import Unsupported
 
 __all__ = ["OrtCpuBackend", "OrtCpuBinding", "OrtCpuEngine"]
 
@@ -59,7 +60,7 @@ class OrtCpuBackend:
                 str(model.path), options, providers=["CPUExecutionProvider"]
             )
         except Exception as error:  # the library has no common base for its errors
-            raise InvalidInput(f"ONNX Runtime cannot build the graph: {error}") from error
+            raise build_error(error) from error
         run_options = ort.RunOptions()
         run_options.log_severity_level = 4
         return OrtCpuEngine(session, run_options, model)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from anabranch_wire.errors import AnabranchError, Internal, InvalidInput, Unavailable
 
-__all__ = ["bytes_of", "import_onnxruntime", "run_error", "texts_of"]
+__all__ = ["build_error", "bytes_of", "import_onnxruntime", "run_error", "texts_of"]
 
 _CPU: Final = "onnxruntime"
 _GPU: Final = "onnxruntime-gpu"
@@ -48,7 +48,7 @@ def run_error(error: Exception) -> AnabranchError:
     A graph that was warmed runs; when it then fails, the caller's values or shapes are the reason
     (an id outside its table, lengths that do not fit), except when memory ran out.
     """
-    text = _PATHS.sub("", _STATUS.sub("", str(error))).strip()
+    text = library_text(error)
     if isinstance(error, MemoryError) or any(sign in text for sign in _MEMORY):
         return Internal(f"the model ran out of memory: {text[:300]}")
     return InvalidInput(f"the model cannot compute these inputs: {text[:600]}")
@@ -75,6 +75,16 @@ def bytes_of(array: NDArray[np.generic]) -> NDArray[np.generic]:
     encoded = np.empty(array.size, dtype=object)
     encoded[:] = [value.encode() for value in array.ravel().tolist()]
     return encoded.reshape(array.shape)
+
+
+def library_text(error: Exception) -> str:
+    """What the library said, without status prefixes and paths."""
+    return _PATHS.sub("", _STATUS.sub("", str(error))).strip()
+
+
+def build_error(error: Exception) -> InvalidInput:
+    """Translate what building a session raised."""
+    return InvalidInput(f"ONNX Runtime cannot build the graph: {library_text(error)[:600]}")
 
 
 def _is_installed(distribution: str) -> bool:

@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anabranch_runtime.backends.ort_library import (
+    build_error,
     bytes_of,
     import_onnxruntime,
     run_error,
     texts_of,
 )
-from anabranch_wire.errors import InvalidInput
 
 __all__ = ["OrtModelRunner"]
 
@@ -63,4 +63,4 @@ class OrtModelRunner:
                 source, options, providers=["CPUExecutionProvider"]
             )
         except Exception as error:
-            raise InvalidInput(f"ONNX Runtime cannot build the graph: {error}") from error
+            raise build_error(error) from error
