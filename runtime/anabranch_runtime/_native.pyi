@@ -1,0 +1,101 @@
+"""
+Compiled core of anabranch: buffers, checksums, counters and JSON numbers.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Literal, overload
+
+import numpy
+import numpy.typing
+from numpy.typing import NDArray
+from typing_extensions import Buffer
+
+
+def aligned_zeros(size_bytes: int) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C')]:
+    """Zeroed bytes on a 64-byte boundary, owned by the array."""
+
+def crc32c(buffer: Buffer, crc: int = 0) -> int:
+    """CRC32C of ``buffer``, continuing from ``crc``."""
+
+def isa() -> str:
+    """Widest instruction set the kernels may use on this machine."""
+
+class JsonError(ValueError):
+    pass
+
+class JsonTooDeep(JsonError):
+    pass
+
+class JsonTooManyElements(JsonError):
+    pass
+
+class JsonStringTooLong(JsonError):
+    pass
+
+def parse_numbers(buffer: Buffer, datatype: str, expected_count: int, max_depth: int) -> numpy.typing.NDArray[numpy.uint8]:
+    """The numbers of a JSON array, as the bytes of their datatype."""
+
+def dump_numbers(buffer: Buffer, datatype: str) -> bytes:
+    """The JSON array of the numbers whose bytes ``buffer`` has."""
+
+def scan_json(buffer: Buffer, max_depth: int, max_elements: int, max_string_bytes: int) -> None:
+    """Checks the limits of a JSON document."""
+
+class CountersPage:
+    """A worker's counters in sealed shared memory."""
+
+    @staticmethod
+    def create(size_bytes: int) -> CountersPage:
+        """A new page; the size is rounded up to whole 4 KiB."""
+
+    @property
+    def fd(self) -> int:
+        """Descriptor for readers; closed with the page."""
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    def counter(self, name: str, labels: Sequence[tuple[str, str]] = []) -> int:
+        """Slot of a counter, added if new."""
+
+    def gauge(self, name: str, labels: Sequence[tuple[str, str]] = []) -> int:
+        """Slot of a gauge, added if new."""
+
+    def histogram(self, name: str, labels: Sequence[tuple[str, str]], bounds: Sequence[float]) -> int:
+        """Slot of a histogram, added if new."""
+
+    def retire(self, slot: int) -> None:
+        """Take a series away from readers."""
+
+    @overload
+    def add(self, slot: int, amount: int) -> None:
+        """Counter or gauge += amount."""
+
+    @overload
+    def add(self, slot: int, amount: float) -> None: ...
+
+    def set(self, slot: int, value: float) -> None:
+        """Gauge = value."""
+
+    def observe(self, slot: int, value: float) -> None:
+        """Count a value in a histogram."""
+
+    def recorder(self, slots: Sequence[int]) -> Recorder:
+        """One call for all updates of these series."""
+
+class Recorder:
+    """A fixed list of series that are updated together."""
+
+    def record(self, *values: float) -> None:
+        """Apply one value to each series, in their order."""
+
+class CountersReader:
+    """Read-only view of a counters page."""
+
+    def __init__(self, fd: int) -> None:
+        """Map the page behind ``fd``, which stays the caller's."""
+
+    def read(self) -> list[tuple[Literal['counter', 'gauge', 'histogram'], str, list[tuple[str, str]], list[float], list[int], float]]:
+        """
+        Every live series as (kind, name, labels, bounds, buckets, value or sum).
+        """

@@ -1,0 +1,267 @@
+// The only file that knows both Python and the core. It converts, and releases the GIL; no logic.
+#include <Python.h>
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <optional>
+#include <span>
+
+#include "anabranch/aligned_buffer.h"
+#include "anabranch/counters_page.h"
+#include "anabranch/counters_reader.h"
+#include "anabranch/cpu.h"
+#include "anabranch/crc32c.h"
+#include "anabranch/json_numbers.h"
+#include "anabranch/json_scan.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace {
+
+using Bytes = nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>, nb::c_contig>;
+
+// Below this a switch of threads costs more than it gives.
+constexpr std::size_t kReleaseBytes = 4096;
+
+// A readable, contiguous buffer of Python's, held for as long as this lives.
+class BufferView {
+ public:
+  explicit BufferView(nb::handle object) {
+    if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_SIMPLE) != 0) throw nb::python_error();
+  }
+  ~BufferView() { PyBuffer_Release(&view_); }
+  BufferView(const BufferView&) = delete;
+  BufferView& operator=(const BufferView&) = delete;
+
+  std::size_t size() const { return static_cast<std::size_t>(view_.len); }
+  std::span<const std::byte> bytes() const {
+    return {static_cast<const std::byte*>(view_.buf), size()};
+  }
+  std::string_view text() const { return {static_cast<const char*>(view_.buf), size()}; }
+
+ private:
+  Py_buffer view_{};
+};
+
+// Calls `work` without the GIL when there is enough of it.
+template <class Work>
+auto run_on(std::size_t size_bytes, Work&& work) {
+  std::optional<nb::gil_scoped_release> released;
+  if (size_bytes > kReleaseBytes) released.emplace();
+  return work();
+}
+
+// An array of bytes that owns `buffer`.
+Bytes to_array(anabranch::AlignedBuffer buffer) {
+  auto* owned = new anabranch::AlignedBuffer(std::move(buffer));
+  nb::capsule owner(owned,
+                    [](void* p) noexcept { delete static_cast<anabranch::AlignedBuffer*>(p); });
+  return Bytes(owned->data(), {owned->size_bytes()}, owner);
+}
+
+anabranch::Datatype to_datatype(std::string_view name) {
+  const auto datatype = anabranch::datatype_named(name);
+  if (!datatype) {
+    throw std::invalid_argument("datatype " + std::string(name) + " has no JSON numbers");
+  }
+  return *datatype;
+}
+
+const char* to_name(anabranch::SeriesKind kind) {
+  switch (kind) {
+    case anabranch::SeriesKind::kCounter:
+      return "counter";
+    case anabranch::SeriesKind::kGauge:
+      return "gauge";
+    case anabranch::SeriesKind::kHistogram:
+      break;
+  }
+  return "histogram";
+}
+
+using SeriesTuple = std::tuple<const char*, std::string, std::vector<anabranch::Label>,
+                               std::vector<double>, std::vector<std::uint64_t>, double>;
+
+void raise_as(const char* error, const char* message) {
+  nb::object type = nb::module_::import_("anabranch_wire.errors").attr(error);
+  PyErr_SetString(type.ptr(), message);
+}
+
+void translate_errors(const std::exception_ptr& error, void*) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const anabranch::PageFull& full) {
+    raise_as("Unavailable", full.what());
+  } catch (const anabranch::DamagedPage& damage) {
+    raise_as("Corrupt", damage.what());
+  } catch (const std::system_error& refusal) {
+    PyErr_SetString(PyExc_OSError, refusal.what());
+  }
+}
+
+void bind_buffers(nb::module_& m) {
+  m.def(
+      "aligned_zeros",
+      [](std::size_t size_bytes) {
+        return to_array(
+            run_on(size_bytes, [&] { return anabranch::AlignedBuffer::zeroed(size_bytes); }));
+      },
+      "size_bytes"_a, "Zeroed bytes on a 64-byte boundary, owned by the array.");
+}
+
+void bind_checksums(nb::module_& m) {
+  m.def(
+      "crc32c",
+      [](nb::handle buffer, std::uint32_t crc) {
+        const BufferView view(buffer);
+        return run_on(view.size(), [&] { return anabranch::crc32c(view.bytes(), crc); });
+      },
+      "buffer"_a, "crc"_a = 0,
+      nb::sig("def crc32c(buffer: typing_extensions.Buffer, crc: int = 0) -> int"),
+      "CRC32C of ``buffer``, continuing from ``crc``.");
+  m.def("isa", &anabranch::cpu::isa, "Widest instruction set the kernels may use on this machine.");
+}
+
+void bind_json(nb::module_& m) {
+  // The specific ones are registered last: translators are tried in reverse order.
+  auto json_error = nb::exception<anabranch::JsonError>(m, "JsonError", PyExc_ValueError);
+  nb::exception<anabranch::JsonTooDeep>(m, "JsonTooDeep", json_error.ptr());
+  nb::exception<anabranch::JsonTooManyElements>(m, "JsonTooManyElements", json_error.ptr());
+  nb::exception<anabranch::JsonStringTooLong>(m, "JsonStringTooLong", json_error.ptr());
+
+  m.def(
+      "parse_numbers",
+      [](nb::handle buffer, std::string_view datatype, std::size_t expected_count,
+         std::size_t max_depth) {
+        const BufferView view(buffer);
+        const auto type = to_datatype(datatype);
+        return to_array(run_on(view.size(), [&] {
+          return anabranch::parse_numbers(view.text(), type, expected_count, max_depth);
+        }));
+      },
+      "buffer"_a, "datatype"_a, "expected_count"_a, "max_depth"_a,
+      nb::sig(
+          "def parse_numbers(buffer: typing_extensions.Buffer, datatype: str, expected_count: int, "
+          "max_depth: int) -> numpy.typing.NDArray[numpy.uint8]"),
+      "The numbers of a JSON array, as the bytes of their datatype.");
+  m.def(
+      "dump_numbers",
+      [](nb::handle buffer, std::string_view datatype) {
+        const BufferView view(buffer);
+        const auto type = to_datatype(datatype);
+        const std::string text =
+            run_on(view.size(), [&] { return anabranch::dump_numbers(type, view.bytes()); });
+        return nb::bytes(text.data(), text.size());
+      },
+      "buffer"_a, "datatype"_a,
+      nb::sig("def dump_numbers(buffer: typing_extensions.Buffer, datatype: str) -> bytes"),
+      "The JSON array of the numbers whose bytes ``buffer`` has.");
+  m.def(
+      "scan_json",
+      [](nb::handle buffer, std::size_t max_depth, std::size_t max_elements,
+         std::size_t max_string_bytes) {
+        const BufferView view(buffer);
+        run_on(view.size(), [&] {
+          anabranch::scan_json(view.text(), {max_depth, max_elements, max_string_bytes});
+        });
+      },
+      "buffer"_a, "max_depth"_a, "max_elements"_a, "max_string_bytes"_a,
+      nb::sig("def scan_json(buffer: typing_extensions.Buffer, max_depth: int, max_elements: int, "
+              "max_string_bytes: int) -> None"),
+      "Checks the limits of a JSON document.");
+}
+
+void bind_counters(nb::module_& m) {
+  using anabranch::CountersPage;
+  using anabranch::CountersReader;
+  using anabranch::Recorder;
+  using Labels = std::vector<anabranch::Label>;
+
+  nb::class_<CountersPage>(m, "CountersPage", "A worker's counters in sealed shared memory.")
+      .def_static(
+          "create", [](std::size_t size_bytes) { return new CountersPage(size_bytes); },
+          "size_bytes"_a, "A new page; the size is rounded up to whole 4 KiB.")
+      .def_prop_ro("fd", &CountersPage::fd, "Descriptor for readers; closed with the page.")
+      .def_prop_ro("size_bytes", [](const CountersPage& page) { return page.bytes().size(); })
+      .def(
+          "counter",
+          [](CountersPage& page, std::string_view name, const Labels& labels) {
+            return page.counter(name, labels);
+          },
+          "name"_a, "labels"_a = Labels{}, "Slot of a counter, added if new.")
+      .def(
+          "gauge",
+          [](CountersPage& page, std::string_view name, const Labels& labels) {
+            return page.gauge(name, labels);
+          },
+          "name"_a, "labels"_a = Labels{}, "Slot of a gauge, added if new.")
+      .def(
+          "histogram",
+          [](CountersPage& page, std::string_view name, const Labels& labels,
+             const std::vector<double>& bounds) { return page.histogram(name, labels, bounds); },
+          "name"_a, "labels"_a, "bounds"_a, "Slot of a histogram, added if new.")
+      .def("retire", &CountersPage::retire, "slot"_a, "Take a series away from readers.")
+      .def("add", nb::overload_cast<anabranch::Slot, std::uint64_t>(&CountersPage::add), "slot"_a,
+           "amount"_a, "Counter or gauge += amount.")
+      .def("add", nb::overload_cast<anabranch::Slot, double>(&CountersPage::add), "slot"_a,
+           "amount"_a)
+      .def("set", &CountersPage::set, "slot"_a, "value"_a, "Gauge = value.")
+      .def("observe", &CountersPage::observe, "slot"_a, "value"_a, "Count a value in a histogram.")
+      .def(
+          "recorder",
+          [](const CountersPage& page, const std::vector<anabranch::Slot>& slots) {
+            return Recorder(page, slots);
+          },
+          "slots"_a, nb::keep_alive<0, 1>(), "One call for all updates of these series.");
+
+  nb::class_<Recorder>(m, "Recorder", "A fixed list of series that are updated together.")
+      .def(
+          "record",
+          [](const Recorder& recorder, nb::args values) {
+            constexpr std::size_t kMax = 32;
+            double numbers[kMax];
+            if (values.size() != recorder.size() || values.size() > kMax) {
+              throw std::invalid_argument("expected " + std::to_string(recorder.size()) +
+                                          " values, got " + std::to_string(values.size()));
+            }
+            for (std::size_t i = 0; i < values.size(); ++i)
+              numbers[i] = nb::cast<double>(values[i]);
+            recorder.record({numbers, values.size()});
+          },
+          nb::sig("def record(self, *values: float) -> None"),
+          "Apply one value to each series, in their order.");
+
+  nb::class_<CountersReader>(m, "CountersReader", "Read-only view of a counters page.")
+      .def(nb::init<int>(), "fd"_a, "Map the page behind ``fd``, which stays the caller's.")
+      .def(
+          "read",
+          [](const CountersReader& reader) {
+            std::vector<SeriesTuple> all;
+            for (auto& series : reader.read()) {
+              all.emplace_back(to_name(series.kind), std::move(series.name),
+                               std::move(series.labels), std::move(series.bounds),
+                               std::move(series.buckets), series.value);
+            }
+            return all;
+          },
+          nb::sig("def read(self) -> list[tuple[typing.Literal['counter', 'gauge', 'histogram'], "
+                  "str, list[tuple[str, str]], list[float], list[int], float]]"),
+          "Every live series as (kind, name, labels, bounds, buckets, value or sum).");
+}
+
+}  // namespace
+
+NB_MODULE(_native, m) {
+  m.doc() = "Compiled core of anabranch: buffers, checksums, counters and JSON numbers.";
+  nb::register_exception_translator(translate_errors);
+  bind_buffers(m);
+  bind_checksums(m);
+  bind_json(m);
+  bind_counters(m);
+}

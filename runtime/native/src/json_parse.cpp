@@ -1,0 +1,121 @@
+#include <type_traits>
+
+#include "anabranch/json_numbers.h"
+#include "json_datatypes.h"
+#include "json_decimal.h"
+#include "json_token.h"
+
+namespace anabranch {
+namespace {
+
+bool is_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
+
+// Walks over one array of numbers, nested or not.
+template <class T>
+class ArrayParser {
+ public:
+  ArrayParser(std::string_view text, T* values, std::size_t count, std::size_t max_depth)
+      : begin_(text.data()),
+        end_(text.data() + text.size()),
+        at_(text.data()),
+        values_(values),
+        count_(count),
+        max_depth_(max_depth) {}
+
+  void run();
+
+ private:
+  std::size_t offset() const { return static_cast<std::size_t>(at_ - begin_); }
+  std::string_view left() const { return {at_, static_cast<std::size_t>(end_ - at_)}; }
+
+  // The next byte that is no white space; 0 at the end of the text, as no token starts with 0.
+  char peek() {
+    while (at_ != end_ && is_space(*at_)) ++at_;
+    return at_ != end_ ? *at_ : '\0';
+  }
+  void open();
+  void take_element();
+  [[noreturn]] void refuse(const char* expected) const {
+    throw JsonError("byte " + std::to_string(offset()) + ": expected " + expected + ", found " +
+                    json_detail::excerpt(left()));
+  }
+
+  const char* const begin_;
+  const char* const end_;
+  const char* at_;
+  T* const values_;
+  const std::size_t count_;
+  std::size_t found_ = 0;
+  const std::size_t max_depth_;
+  std::size_t depth_ = 0;
+};
+
+template <class T>
+void ArrayParser<T>::run() {
+  if (peek() != '[') refuse("an array of numbers");
+  for (;;) {
+    if (peek() == '[') {
+      open();
+      if (peek() != ']') continue;
+    } else {
+      take_element();
+    }
+    for (; depth_ > 0 && peek() == ']'; ++at_) --depth_;
+    if (depth_ == 0) break;
+    if (peek() != ',') refuse("',' or ']'");
+    ++at_;
+  }
+  peek();
+  if (at_ != end_) refuse("nothing after the array");
+  if (found_ != count_) {
+    throw JsonError("expected " + std::to_string(count_) + " elements, found " +
+                    std::to_string(found_));
+  }
+}
+
+template <class T>
+void ArrayParser<T>::open() {
+  if (depth_ == max_depth_) {
+    throw JsonTooDeep("nesting at byte " + std::to_string(offset()) + " is deeper than " +
+                      std::to_string(max_depth_));
+  }
+  ++depth_;
+  ++at_;
+}
+
+template <class T>
+void ArrayParser<T>::take_element() {
+  if (found_ == count_) {
+    throw JsonError("expected " + std::to_string(count_) + " elements, found more at byte " +
+                    std::to_string(offset()));
+  }
+  T& value = values_[found_];
+  const char* behind = nullptr;
+  if constexpr (!std::is_same_v<T, bool>) {
+    if (end_ - at_ >= json_detail::kReach) behind = json_detail::take_number(at_, value);
+  }
+  at_ = behind != nullptr ? behind : at_ + json_detail::read_token(left(), found_, offset(), value);
+  ++found_;
+}
+
+template <class T>
+void parse_as(std::string_view text, std::byte* out, std::size_t count, std::size_t max_depth) {
+  ArrayParser<T>(text, reinterpret_cast<T*>(out), count, max_depth).run();
+}
+
+}  // namespace
+
+AlignedBuffer parse_numbers(std::string_view text, Datatype datatype, std::size_t count,
+                            std::size_t max_depth) {
+  // Two bytes an element at least, so memory is asked for only where the text may justify it.
+  if (count > text.size() / 2) {
+    throw JsonError("expected " + std::to_string(count) + " elements, more than " +
+                    std::to_string(text.size()) + " bytes of text can hold");
+  }
+  AlignedBuffer values = AlignedBuffer::uninitialized(count * size_of(datatype));
+  json_detail::visit_datatype(
+      datatype, [&]<class T>(T) { parse_as<T>(text, values.data(), count, max_depth); });
+  return values;
+}
+
+}  // namespace anabranch
