@@ -1,0 +1,110 @@
+"""A ModelInferRequest as the parts of a `ScoreRequest`."""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anabranch_runtime.served import ServedVersion
+from anabranch_server.limits import Limits
+from anabranch_server.oip.binary import view_tensor
+from anabranch_server.rpc.answers import parse
+from anabranch_server.rpc.contents import read_contents
+from anabranch_server.rpc.envelope import check_envelope
+from anabranch_server.rpc.parameters import refuse_unsupported
+from anabranch_wire.errors import InvalidInput, TooLarge
+from anabranch_wire.oip import ModelInferRequest
+
+__all__ = ["parse_request", "read_inputs", "read_outputs"]
+
+
+def parse_request(body: bytes, limits: Limits) -> ModelInferRequest:
+    """Parse a message.
+
+    Raises:
+        InvalidInput: `body` is not a ModelInferRequest.
+        TooLarge: it has more tensors than `limits.max_tensors`.
+    """
+    check_envelope(body, limits)
+    message = parse(ModelInferRequest, body)
+    tensors = max(len(message.inputs), len(message.outputs), len(message.raw_input_contents))
+    if tensors > limits.max_tensors:
+        raise TooLarge(f"{tensors} tensors, at most {limits.max_tensors} allowed")
+    return message
+
+
+def read_inputs(
+    message: ModelInferRequest, served: ServedVersion, limits: Limits
+) -> tuple[tuple[NDArray[np.generic], ...], int]:
+    """Return the inputs in the model's order, and the number of rows.
+
+    Raw arrays are read-only views of `message`'s bytes, which they keep alive.
+
+    Raises:
+        InvalidInput: a tensor is not what the model declares, is sent twice or not at all, or
+            contents are typed and raw at once, or neither.
+        TooLarge: a limit is passed.
+        Unsupported: a tensor asks for shared memory.
+    """
+    tensors = message.inputs
+    raws = message.raw_input_contents
+    if raws and len(raws) != len(tensors):
+        raise InvalidInput(
+            f"{len(raws)} raw_input_contents for {len(tensors)} inputs: expected one for each"
+        )
+    arrays: dict[str, NDArray[np.generic]] = {}
+    for index, tensor in enumerate(tensors):
+        if len(tensor.shape) > limits.max_dims:
+            raise TooLarge(
+                f"input {tensor.name[:200]!r}: {len(tensor.shape)} axes, "
+                f"at most {limits.max_dims} allowed"
+            )
+        shape = tuple(tensor.shape)
+        spec = served.rules.find(tensor.name, tensor.datatype, shape)
+        if spec.name in arrays:
+            raise InvalidInput(f"input {spec.name!r} is there twice")
+        if tensor.parameters:
+            refuse_unsupported(spec.name, tensor.parameters)
+        count = math.prod(shape)
+        if count > limits.max_elements:
+            raise TooLarge(
+                f"input {spec.name!r}: {count} elements, at most {limits.max_elements} allowed"
+            )
+        if raws:
+            if tensor.HasField("contents"):
+                raise InvalidInput(
+                    f"input {spec.name!r}: contents and raw_input_contents are both there; send one"
+                )
+            raw = raws[index]
+            arrays[spec.name] = view_tensor(raw, 0, len(raw), spec, shape, limits)
+        elif count and not tensor.HasField("contents"):
+            raise InvalidInput(
+                f"input {spec.name!r}: neither contents nor raw_input_contents are there"
+            )
+        else:
+            arrays[spec.name] = read_contents(spec, shape, count, tensor.contents, limits)
+    inputs, rows = served.rules.order(arrays)
+    if rows > limits.max_rows:
+        raise TooLarge(f"{rows} rows, at most {limits.max_rows} allowed")
+    return inputs, rows
+
+
+def read_outputs(message: ModelInferRequest, served: ServedVersion) -> tuple[int, ...]:
+    """Return the indexes of the requested outputs; empty for all.
+
+    Raises:
+        InvalidInput: an output does not exist or is asked for twice.
+        Unsupported: an output asks for shared memory or for classes.
+    """
+    indexes: list[int] = []
+    for output in message.outputs:
+        index = served.output_index.get(output.name)
+        if index is None:
+            known = ", ".join(repr(spec.name) for spec in served.outputs[:20])
+            raise InvalidInput(f"output {output.name[:200]!r}: no such output; expected {known}")
+        if index in indexes:
+            raise InvalidInput(f"output {output.name!r} is asked for twice")
+        if output.parameters:
+            refuse_unsupported(output.name, output.parameters)
+        indexes.append(index)
+    return tuple(indexes)

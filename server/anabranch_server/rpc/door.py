@@ -1,0 +1,95 @@
+"""The gRPC port of one process: a sync grpcio server around the services."""
+
+from concurrent import futures
+from typing import Final
+
+import grpc
+
+from anabranch_server.doors import DoorContext
+from anabranch_server.rpc.handlers import service_handlers
+from anabranch_server.rpc.health import Health
+
+__all__ = ["GrpcDoor"]
+
+_SMALL_THREADS: Final = 2
+_STREAM_THREADS: Final = 2
+_WAITING_PER_THREAD: Final = 64
+_KEEPALIVE_MS: Final = 60_000
+
+
+class GrpcDoor:
+    """Listens from `start` to the end of `drain`; both belong to one thread.
+
+    Calls beyond `threads` wait in grpcio, which has read their headers but not their messages;
+    beyond 64 for each thread they are refused with RESOURCE_EXHAUSTED.
+    """
+
+    def __init__(
+        self,
+        context: DoorContext,
+        address: str,
+        *,
+        threads: int = 16,
+        max_connection_age_s: float | None = None,
+    ) -> None:
+        """Bind the port; nothing is answered yet.
+
+        Args:
+            context: what calls answer from.
+            address: `host:port`; port 0 takes a free one. Several processes may share a port.
+            threads: calls that may wait for scores at once.
+            max_connection_age_s: age, give or take a tenth, at which clients are asked to
+                reconnect; None lets connections live.
+
+        Raises:
+            RuntimeError: the address cannot be bound.
+        """
+        limits = context.limits
+        options: list[tuple[str, int]] = [
+            ("grpc.max_receive_message_length", limits.max_body_bytes),
+            ("grpc.max_send_message_length", -1),
+            ("grpc.max_concurrent_streams", limits.max_streams),
+            ("grpc.max_metadata_size", limits.max_header_bytes),
+            ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
+        ]
+        if max_connection_age_s is not None:
+            options.append(("grpc.max_connection_age_ms", round(max_connection_age_s * 1000)))
+        self._threads = [
+            futures.ThreadPoolExecutor(count, thread_name_prefix=f"grpc-{name}")
+            for name, count in (
+                ("infer", threads),
+                ("small", _SMALL_THREADS),
+                ("stream", _STREAM_THREADS),
+            )
+        ]
+        infer, small, stream = self._threads
+        self._health = Health(context.lifecycle)
+        self._server = grpc.server(
+            infer,
+            handlers=list(service_handlers(context, self._health, small, stream)),
+            options=options,
+            maximum_concurrent_rpcs=threads * (1 + _WAITING_PER_THREAD),
+        )
+        self._port = self._server.add_insecure_port(address)
+
+    @property
+    def port(self) -> int:
+        """The bound port."""
+        return self._port
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._health.start()
+        self._server.start()
+
+    def drain(self, grace_s: float) -> None:
+        """Refuse new calls, finish those in flight, then close. Blocks until closed.
+
+        Args:
+            grace_s: after this, calls still in flight are cancelled.
+        """
+        stopped = self._server.stop(grace_s)
+        self._health.close()
+        stopped.wait()
+        for pool in self._threads:
+            pool.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,40 @@
+"""A finished ticket as a ModelInferResponse, always with raw contents."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anabranch_runtime.served import ServedVersion
+from anabranch_server.oip.binary import pack_bytes
+from anabranch_wire.oip import ModelInferResponse
+
+__all__ = ["encode_response"]
+
+
+def encode_response(
+    served: ServedVersion,
+    request_id: str,
+    wanted: tuple[int, ...],
+    outputs: Sequence[NDArray[np.generic]],
+) -> bytes:
+    """Return the serialised answer.
+
+    Args:
+        served: the version that computed it.
+        request_id: `id` of the request, returned as it came.
+        wanted: indexes of `outputs` in the model; empty when they are all of them.
+        outputs: one array per wanted output.
+    """
+    snapshot = served.snapshot
+    response = ModelInferResponse(
+        model_name=snapshot.model, model_version=str(snapshot.version), id=request_id
+    )
+    response.parameters["delta"].int64_param = snapshot.delta
+    specs = [served.outputs[index] for index in wanted] if wanted else served.outputs
+    for spec, array in zip(specs, outputs, strict=True):
+        response.outputs.add(name=spec.name, datatype=spec.datatype, shape=array.shape)
+        response.raw_output_contents.append(
+            pack_bytes(array) if spec.datatype == "BYTES" else array.tobytes()
+        )
+    return response.SerializeToString()

@@ -1,0 +1,127 @@
+"""ModelInfer: one message in, scores out, on a handler thread that waits for its ticket."""
+
+import time
+from typing import Final, NoReturn
+
+import grpc
+
+from anabranch_runtime.requests import ScoreRequest
+from anabranch_server.doors import DoorContext, Protocol
+from anabranch_server.oip.deadlines import deadline_for
+from anabranch_server.request_ids import RequestIds
+from anabranch_server.rpc.decoding import parse_request, read_inputs, read_outputs
+from anabranch_server.rpc.encoding import encode_response
+from anabranch_server.rpc.faults import abort, internal_fault
+from anabranch_server.rpc.metadata import read_metadata
+from anabranch_server.rpc.parameters import read_priority, read_timeout_s
+from anabranch_server.rpc.replies import RpcTicket, ThreadSink
+from anabranch_wire.errors import AnabranchError, Cancelled, DeadlineExceeded
+from anabranch_wire.oip import ModelInferRequest
+
+__all__ = ["InferCall"]
+
+_PROTOCOL: Final[Protocol] = "oip_grpc"
+
+_NO_DEADLINE_S: Final = 1e8
+"""gRPC states "no deadline" as one that is years away."""
+
+
+class InferCall:
+    """Behaviour of ModelInfer, called by grpcio on its handler threads."""
+
+    def __init__(self, context: DoorContext, request_ids: RequestIds) -> None:
+        self._catalog = context.catalog
+        self._limits = context.limits
+        self._observer = context.observer
+        self._request_ids = request_ids
+        self._sink = ThreadSink()
+
+    def __call__(self, body: bytes, call: grpc.ServicerContext) -> bytes:
+        """Answer one serialised request, or abort `call`."""
+        began = time.monotonic()
+        metadata = read_metadata(call.invocation_metadata())
+        request_id = self._request_ids.choose(metadata.request_id)
+        model = ""
+        try:
+            message = parse_request(body, self._limits)
+            model = message.model_name
+            ticket = self._admit(message, began, call, metadata.timeout_s())
+            ticket.version.group.submit(ticket)
+            ticket.wait()
+            answer = self._encode(message, ticket, call, request_id)
+        except AnabranchError as error:
+            self._fail(error, model, began, len(body), call, request_id)
+        except Exception:  # the edge of the handler thread
+            self._fail(internal_fault(request_id), model, began, len(body), call, request_id)
+        taken_s = time.monotonic() - began
+        self._observer.scored(ticket, _PROTOCOL, taken_s, len(body), len(answer))
+        return answer
+
+    def _admit(
+        self,
+        message: ModelInferRequest,
+        began: float,
+        call: grpc.ServicerContext,
+        metadata_timeout_s: float | None,
+    ) -> RpcTicket:
+        served = self._catalog.resolve(message.model_name, message.model_version)
+        deadline = deadline_for(
+            began,
+            served.group.settings.queue,
+            _remaining_s(call),
+            metadata_timeout_s,
+            read_timeout_s(message.parameters),
+        )
+        inputs, rows = read_inputs(message, served, self._limits)
+        request = ScoreRequest(
+            inputs=inputs,
+            rows=rows,
+            outputs=read_outputs(message, served),
+            deadline=deadline,
+            priority=read_priority(message.parameters),
+        )
+        ticket = RpcTicket(request, served, self._sink)
+        if not call.add_callback(ticket.cancel):
+            raise Cancelled("the caller left")
+        return ticket
+
+    def _encode(
+        self,
+        message: ModelInferRequest,
+        ticket: RpcTicket,
+        call: grpc.ServicerContext,
+        request_id: str,
+    ) -> bytes:
+        assert ticket.outputs is not None
+        snapshot = ticket.version.snapshot
+        # Trailing, because initial metadata would cost another round through grpcio.
+        call.set_trailing_metadata(
+            (
+                ("x-request-id", request_id),
+                ("anabranch-model-version", str(snapshot.version)),
+                ("anabranch-delta", str(snapshot.delta)),
+            )
+        )
+        return encode_response(ticket.version, message.id, ticket.request.outputs, ticket.outputs)
+
+    def _fail(
+        self,
+        error: AnabranchError,
+        model: str,
+        began: float,
+        bytes_in: int,
+        call: grpc.ServicerContext,
+        request_id: str,
+    ) -> NoReturn:
+        taken_s = time.monotonic() - began
+        self._observer.failed(model, _PROTOCOL, error.grpc, taken_s, bytes_in)
+        abort(call, error, request_id)
+
+
+def _remaining_s(call: grpc.ServicerContext) -> float | None:
+    remaining: float | None = call.time_remaining()
+    if remaining is None or remaining > _NO_DEADLINE_S:
+        return None
+    if remaining <= 0:
+        raise DeadlineExceeded("the deadline had passed when the request was read")
+    return remaining

@@ -1,0 +1,116 @@
+"""What tests of front doors share: served models behind a context, and who was told what."""
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from anabranch_runtime.backends.ort_cpu import OrtCpuBackend
+from anabranch_runtime.backends.protocol import DenseBackend
+from anabranch_runtime.catalog import Catalog, ServingState
+from anabranch_runtime.models import DenseModel
+from anabranch_runtime.requests import Ticket
+from anabranch_runtime.served import ServedVersion
+from anabranch_runtime.session_group import SessionGroup
+from anabranch_runtime.settings import BatchSettings, GroupSettings, QueueSettings
+from anabranch_server.doors import DoorContext, Protocol
+from anabranch_server.lifecycle import Lifecycle, Phase
+from anabranch_server.limits import Limits
+from anabranch_testing.groups import Counts
+from anabranch_wire.snapshots import Snapshot
+
+__all__ = ["Observed", "door_context", "example_of"]
+
+
+@dataclass
+class Observed:
+    """Request observer that keeps what it is told; events may come from any thread."""
+
+    scores: list[tuple[str, Protocol, int, int]] = field(default_factory=list)
+    failures: list[tuple[str, Protocol, str]] = field(default_factory=list)
+    changes: list[tuple[Protocol, int]] = field(default_factory=list)
+    cuts: list[tuple[Protocol, str]] = field(default_factory=list)
+    changed: threading.Event = field(default_factory=threading.Event)
+
+    def scored(
+        self, ticket: Ticket, protocol: Protocol, duration_s: float, bytes_in: int, bytes_out: int
+    ) -> None:
+        """Keep the model and the sizes."""
+        assert duration_s >= 0
+        self.scores.append((ticket.version.snapshot.model, protocol, bytes_in, bytes_out))
+        self.changed.set()
+
+    def failed(
+        self, model: str, protocol: Protocol, code: str, duration_s: float, bytes_in: int
+    ) -> None:
+        """Keep the model and the code."""
+        assert duration_s >= 0
+        self.failures.append((model, protocol, code))
+        self.changed.set()
+
+    def connections(self, protocol: Protocol, change: int) -> None:
+        """Keep the change."""
+        self.changes.append((protocol, change))
+
+    def connection_cut(
+        self, protocol: Protocol, reason: Literal["slow_reader", "slow_writer", "idle", "too_large"]
+    ) -> None:
+        """Keep the reason."""
+        self.cuts.append((protocol, reason))
+
+
+@contextmanager
+def door_context(
+    models: Mapping[str, DenseModel],
+    *,
+    limits: Limits | None = None,
+    backend: DenseBackend | None = None,
+    queue: QueueSettings | None = None,
+    observed: Observed | None = None,
+    delta: int = 17,
+) -> Iterator[DoorContext]:
+    """Serve `models` as version 42 with one executor each, until the block ends.
+
+    Args:
+        models: model name -> model.
+        limits: of the door.
+        backend: runs the models; ONNX Runtime when None.
+        queue: of every group.
+        observed: is told of requests.
+        delta: of every snapshot.
+    """
+    catalog = Catalog()
+    groups: list[SessionGroup] = []
+    try:
+        for name, model in models.items():
+            settings = GroupSettings(
+                batching=BatchSettings(max_rows=64, split_rows=0), queue=queue or QueueSettings()
+            )
+            group = SessionGroup(name, settings, backend or OrtCpuBackend(), Counts())
+            groups.append(group)
+            served = group.load(
+                Snapshot(name, 42, delta), model, [example_of(model)], warm_rounds=1
+            )
+            catalog.publish(name, _only(served))
+        lifecycle = Lifecycle(catalog)
+        lifecycle.advance(Phase.SERVING)
+        yield DoorContext(catalog, limits or Limits(), lifecycle, observed or Observed(), "0.1.0")
+    finally:
+        for group in groups:
+            group.close()
+
+
+def example_of(model: DenseModel, rows: int = 1) -> dict[str, np.ndarray]:
+    """Zeros for every input, with `rows` rows."""
+    return {
+        spec.name: np.zeros(tuple(rows if size < 0 else size for size in spec.shape), spec.dtype)
+        for spec in model.inputs
+    }
+
+
+def _only(served: ServedVersion) -> ServingState:
+    number = served.snapshot.version
+    return ServingState({number: served}, labels={"stable": number}, default=number)
