@@ -1,0 +1,141 @@
+"""Every real model through a really started server, by the client that users have."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeAlias
+
+import numpy as np
+import pytest
+import tritonclient.grpc as triton_grpc
+import tritonclient.http as triton_http
+from numpy.typing import NDArray
+
+HttpClient: TypeAlias = Any  # tritonclient has no types
+GrpcClient: TypeAlias = Any
+
+from anabranch_testing.corpus import CorpusModel, corpus_models, tree_models
+from anabranch_testing.servers import RunningServer, started_server
+from anabranch_wire.tensors import datatype_of
+
+Batch = dict[str, NDArray[Any]]
+
+TOLERANCE = 1e-5  # absolute, float32: what the corpus itself promises
+
+# Rows of dcnmix models are independent, only a single row fails in the graph: the server pads it.
+PADDED = ("deepctr_torch_dcnmix_",)
+
+MODELS = {model.name: model for model in (*tree_models(), *corpus_models())}
+
+SERVING = """\
+format: 1
+executors: {per_worker: 2}
+batching: {max_rows: 16, split_rows: 2}
+warmup: {rounds: 1}
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    repository = tmp_path_factory.mktemp("repository")
+    for model in MODELS.values():
+        version = repository / model.name / "1"
+        version.mkdir(parents=True)
+        (version / "model.onnx").symlink_to(model.folder / "model.onnx")
+        (repository / model.name / "serving.yaml").write_text(SERVING)
+    scratch = tmp_path_factory.mktemp("scratch")
+    with started_server(repository, scratch, "--settle-s", "0") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def http(server: RunningServer) -> Iterator[HttpClient]:
+    client = triton_http.InferenceServerClient(server.http, concurrency=8)
+    yield client
+    client.close()
+
+
+@pytest.fixture(scope="module")
+def grpc(server: RunningServer) -> Iterator[GrpcClient]:
+    client = triton_grpc.InferenceServerClient(server.grpc)
+    yield client
+    client.close()
+
+
+def by_http(
+    client: HttpClient, model: str, batch: Batch, outputs: list[str], binary: bool
+) -> Batch:
+    inputs = []
+    for name, array in batch.items():
+        tensor = triton_http.InferInput(name, list(array.shape), datatype_of(array.dtype))
+        tensor.set_data_from_numpy(array, binary_data=binary)
+        inputs.append(tensor)
+    wanted = [triton_http.InferRequestedOutput(name, binary_data=binary) for name in outputs]
+    answer = client.infer(model, inputs, outputs=wanted)
+    return {name: answer.as_numpy(name) for name in outputs}
+
+
+def by_grpc(client: GrpcClient, model: str, batch: Batch, outputs: list[str]) -> Batch:
+    inputs = []
+    for name, array in batch.items():
+        tensor = triton_grpc.InferInput(name, list(array.shape), datatype_of(array.dtype))
+        tensor.set_data_from_numpy(array)
+        inputs.append(tensor)
+    answer = client.infer(model, inputs)
+    return {name: answer.as_numpy(name) for name in outputs}
+
+
+def assert_close(found: Batch, expected: Batch, where: str) -> None:
+    for name, array in expected.items():
+        assert found[name].shape == array.shape, where
+        np.testing.assert_allclose(found[name], array, rtol=0, atol=TOLERANCE, err_msg=where)
+
+
+def rows_of(batch: Batch) -> int:
+    return len(next(iter(batch.values())))
+
+
+@pytest.fixture(params=MODELS)
+def model(request: pytest.FixtureRequest) -> CorpusModel:
+    return MODELS[request.param]
+
+
+def test_both_batches_through_every_door(
+    model: CorpusModel, http: HttpClient, grpc: GrpcClient
+) -> None:
+    for batch, expected in zip(model.batches(), model.expected(), strict=True):
+        outputs = list(expected)
+
+        assert_close(by_http(http, model.name, batch, outputs, True), expected, "http binary")
+        assert_close(by_http(http, model.name, batch, outputs, False), expected, "http json")
+        assert_close(by_grpc(grpc, model.name, batch, outputs), expected, "grpc")
+
+
+def test_joined_and_single_rows(model: CorpusModel, http: HttpClient) -> None:
+    padded = model.name.startswith(PADDED)
+    if model.row_independent is not True and not padded:
+        pytest.skip("rows of this model are not independent")
+    one, two = model.batches()
+    expected_one, expected_two = model.expected()
+    outputs = list(expected_one)
+
+    joined = {name: np.concatenate([one[name], two[name]]) for name in one}
+    expected = {n: np.concatenate([expected_one[n], expected_two[n]]) for n in outputs}
+    assert_close(by_http(http, model.name, joined, outputs, True), expected, "joined")
+
+    # All rows at once, each in a request of its own: they merge in the server.
+    def score_row(row: int) -> Batch:
+        single = {name: array[row : row + 1] for name, array in joined.items()}
+        return by_http(http, model.name, single, outputs, True)
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(score_row, range(rows_of(joined))))
+    for row, answer in enumerate(answers):
+        single = {name: array[row : row + 1] for name, array in expected.items()}
+        assert_close(answer, single, f"row {row} alone")
+
+
+def test_every_independent_model_is_merged_and_cut(model: CorpusModel, http: HttpClient) -> None:
+    config = http.get_model_config(model.name)
+    independent = model.row_independent is True or model.name.startswith(PADDED)
+    if model.row_independent is not None:
+        assert config["rows"]["independent"] is independent, config["rows"]["reason"]
