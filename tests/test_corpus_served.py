@@ -10,13 +10,12 @@ import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton_http
 from numpy.typing import NDArray
 
-HttpClient: TypeAlias = Any  # tritonclient has no types
-GrpcClient: TypeAlias = Any
-
 from anabranch_testing.corpus import CorpusModel, corpus_models, tree_models
 from anabranch_testing.servers import RunningServer, started_server
 from anabranch_wire.tensors import datatype_of
 
+HttpClient: TypeAlias = Any  # tritonclient has no types
+GrpcClient: TypeAlias = Any
 Batch = dict[str, NDArray[Any]]
 
 TOLERANCE = 1e-5  # absolute, float32: what the corpus itself promises
