@@ -26,6 +26,7 @@ class Executor:
         index: position in its group.
         wake: a held lock; releasing it tells the sleeping executor to look for work again.
         given: part of a cut request that is for this executor alone; guarded by the group.
+        computing: requests in the batch at work, 0 between batches; any thread may read it.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class Executor:
         self.wake = threading.Lock()
         self.wake.acquire()
         self.given: Ticket | None = None
+        self.computing = 0
         self._take = take
         self._observer = observer
         self._bindings: Mapping[ServedVersion, Binding] = {}
@@ -68,13 +70,17 @@ class Executor:
         while (batch := self._take(self)) is not None:
             if not batch:
                 continue
+            self.computing = len(batch)
             started = time.monotonic()
             try:
                 self._compute(batch, started)
             except Exception as error:  # the loop's edge: an executor never dies of a batch
                 self._recover(batch, error, started)
             busy = time.monotonic() - started
-            self._observer.batch(self.index, batch[0].batch_rows, len(batch), busy)
+            first = batch[0]
+            version = first.version.snapshot.version
+            self._observer.batch(self.index, version, first.batch_rows, len(batch), busy)
+            self.computing = 0
             deliver(batch)
 
     def _compute(self, batch: list[Ticket], started: float) -> None:

@@ -11,8 +11,16 @@ DropReason = Literal["expired", "cancelled"]
 class GroupObserver(Protocol):
     """Counts what happens inside a group. Safe from any thread, cheap, never raises."""
 
-    def batch(self, executor: int, rows: int, requests: int, busy_s: float) -> None:
-        """An executor computed one batch of `rows` rows of `requests` requests in `busy_s`."""
+    def batch(self, executor: int, version: int, rows: int, requests: int, busy_s: float) -> None:
+        """An executor computed one batch.
+
+        Args:
+            executor: its index in the group.
+            version: version of the model that the batch belongs to.
+            rows: rows of all its requests together, without padding.
+            requests: how many requests met in it.
+            busy_s: from staging to the answers copied out.
+        """
 
     def shed(self, reason: ShedReason) -> None:
         """A request was refused at the queue."""

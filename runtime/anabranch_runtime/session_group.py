@@ -102,6 +102,10 @@ class SessionGroup:
         """Waiting requests and rows."""
         return self._pending.requests, self._pending.rows
 
+    def in_flight(self) -> int:
+        """Requests taken and not yet finished; the parts of a cut one count each."""
+        return self._pending.requests + sum(executor.computing for executor in self._executors)
+
     # --- versions -------------------------------------------------------------------------------
 
     def load(

@@ -45,7 +45,7 @@ class Counts:
         self.shed_reasons: list[ShedReason] = []
         self.drop_reasons: list[DropReason] = []
 
-    def batch(self, executor: int, rows: int, requests: int, busy_s: float) -> None:
+    def batch(self, executor: int, version: int, rows: int, requests: int, busy_s: float) -> None:
         """Keep executor, rows and requests."""
         self.batches.append((executor, rows, requests))
 
