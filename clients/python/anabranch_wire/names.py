@@ -12,6 +12,8 @@ __all__ = [
     "ModelName",
     "check_label",
     "check_model_name",
+    "check_relative_path",
+    "check_tensor_name",
     "is_label",
     "is_version",
     "parse_version",
@@ -23,6 +25,9 @@ ModelName = NewType("ModelName", str)
 _MODEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _VERSION: Final = re.compile(r"[1-9][0-9]{0,17}")
 _LABEL: Final = re.compile(r"[a-z][a-z0-9_-]{0,62}")
+_TENSOR_BYTES: Final = 512
+_PATH_BYTES: Final = 1024
+_SHOWN: Final = 120  # characters of a foreign name that a message repeats
 
 
 def check_model_name(text: str) -> ModelName:
@@ -72,3 +77,42 @@ def check_label(text: str) -> str:
             f"label {text[:80]!r}: expected 1 to 63 of a-z 0-9 _ - with a letter first"
         )
     return text
+
+
+def check_tensor_name(text: str) -> str:
+    """Return `text` as the name of a tensor or table, which is never used as a file name.
+
+    Raises:
+        InvalidInput: it is not 1 to 512 bytes of UTF-8.
+    """
+    if not text or len(_utf8(text)) > _TENSOR_BYTES:
+        raise InvalidInput(f"name {text[:_SHOWN]!r}: expected 1 to {_TENSOR_BYTES} bytes")
+    return text
+
+
+def check_relative_path(text: str) -> str:
+    """Return `text` if, as a path, it can only mean something below the folder it is used in.
+
+    What it names may still be a symbolic link: whoever opens it has that to check.
+
+    Raises:
+        InvalidInput: it is empty, longer than 1024 bytes, absolute, has a backslash or an
+            unprintable character, or one of its `/`-separated parts is empty, `.` or `..`.
+    """
+    shown = repr(text[:_SHOWN])
+    if not text or len(_utf8(text)) > _PATH_BYTES:
+        raise InvalidInput(f"path {shown}: expected 1 to {_PATH_BYTES} bytes")
+    if "\\" in text or not text.isprintable():
+        raise InvalidInput(f"path {shown}: expected printable characters and no backslash")
+    if any(part in ("", ".", "..") for part in text.split("/")):
+        raise InvalidInput(
+            f"path {shown}: expected parts joined by '/', none of them empty, '.' or '..'"
+        )
+    return text
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise InvalidInput(f"name {text[:_SHOWN]!r}: a surrogate has no UTF-8 form") from None

@@ -1,0 +1,183 @@
+"""plan.json: how a version is looked up and run. The optimiser writes it, the runtime reads it.
+
+A plan says which table rows become which columns of which buffer, what else the dense graph takes,
+and where each original weight went. Indices always point to something: that is checked here, once.
+"""
+
+from itertools import pairwise
+from typing import Annotated, Final, Literal
+
+from msgspec import Meta
+
+from anabranch_wire.document_fields import Count, Digest, Dim, RowType, Sha256, check_unique
+from anabranch_wire.documents import Document, decode_json, encode_json
+from anabranch_wire.errors import InvalidInput
+from anabranch_wire.lookups import Lookup, Side
+from anabranch_wire.missing import Missing, Vector
+from anabranch_wire.names import check_relative_path, check_tensor_name
+from anabranch_wire.weight_targets import ToTable, WeightTarget
+
+__all__ = [
+    "FILE_NAME",
+    "Buffer",
+    "Graphs",
+    "Plan",
+    "PlanTable",
+    "Source",
+    "decode",
+    "encode",
+]
+
+FILE_NAME: Final = "plan.json"
+
+
+class Source(Document, frozen=True, kw_only=True):
+    """The ONNX file that the plan was made from."""
+
+    file: str
+    sha256: Sha256
+
+    def __post_init__(self) -> None:
+        check_relative_path(self.file)
+
+
+class Graphs(Document, frozen=True, kw_only=True):
+    """Files with the parts of the original graph.
+
+    Attributes:
+        dense: what runs per row, on the executor.
+        prelude: id arithmetic that runs on the CPU before the lookups.
+        user: what runs once per user.
+    """
+
+    dense: str
+    prelude: str | None = None
+    user: str | None = None
+
+    def __post_init__(self) -> None:
+        for path in (self.dense, self.prelude, self.user):
+            if path is not None:
+                check_relative_path(path)
+
+
+class PlanTable(Document, frozen=True, kw_only=True):
+    """A table that lookups read.
+
+    Attributes:
+        name: the ONNX initializer's, or that of a table file.
+        file: where its rows are.
+        rows: number of keys.
+        dim: numbers per row.
+        dtype: of the numbers as stored.
+        keys: `dense_id`: keys are 0..rows-1; `hashed`: any 64-bit keys.
+        missing: what an absent key yields.
+    """
+
+    name: str
+    file: str
+    rows: Count
+    dim: Dim
+    dtype: RowType
+    keys: Literal["dense_id", "hashed"]
+    missing: Missing
+
+    def __post_init__(self) -> None:
+        check_tensor_name(self.name)
+        check_relative_path(self.file)
+        if isinstance(self.missing, Vector) and len(self.missing.value) != self.dim:
+            raise InvalidInput(
+                f"missing.value has {len(self.missing.value)} numbers, rows have {self.dim}"
+            )
+
+
+class Buffer(Document, frozen=True, kw_only=True):
+    """An input of the dense or user graph that lookups fill: [N or users, columns]."""
+
+    name: str
+    side: Side
+    dtype: Literal["f32", "f16"]
+    columns: Annotated[int, Meta(ge=1, le=2**31 - 1)]
+
+    def __post_init__(self) -> None:
+        check_tensor_name(self.name)
+
+
+class Plan(Document, frozen=True, kw_only=True):
+    """The compiled form of one version.
+
+    Attributes:
+        source: what it was made from.
+        structure_hash: of the graph without its weights.
+        graphs: the files to run.
+        tables: what lookups read.
+        buffers: what lookups write.
+        lookups: one per feature.
+        pass_through: graph inputs that the dense graph takes as they come.
+        weights: original initializer name -> where it went; what is missing here cannot be updated.
+    """
+
+    format: Literal[1]
+    source: Source
+    structure_hash: Digest
+    graphs: Graphs
+    tables: tuple[PlanTable, ...] = ()
+    buffers: tuple[Buffer, ...] = ()
+    lookups: tuple[Lookup, ...] = ()
+    pass_through: tuple[str, ...] = ()
+    weights: dict[str, tuple[WeightTarget, ...]]
+
+    def __post_init__(self) -> None:
+        for name in (*self.pass_through, *self.weights):
+            check_tensor_name(name)
+        check_unique((table.name for table in self.tables), "table")
+        check_unique((*(buffer.name for buffer in self.buffers), *self.pass_through), "dense input")
+        self._check_lookups()
+        for name, targets in self.weights.items():
+            for target in targets:
+                if isinstance(target, ToTable) and target.index >= len(self.tables):
+                    raise InvalidInput(f"weights[{name!r}]: there is no table {target.index}")
+
+    def _check_lookups(self) -> None:
+        """Check that each lookup reads a table and writes columns of its own, on its side."""
+        taken: dict[int, list[tuple[int, int, int]]] = {}
+        for index, lookup in enumerate(self.lookups):
+            where = f"lookups[{index}]"
+            output = lookup.output
+            if lookup.table >= len(self.tables):
+                raise InvalidInput(f"{where}.table: there is no table {lookup.table}")
+            if output.buffer >= len(self.buffers):
+                raise InvalidInput(f"{where}.output.buffer: there is no buffer {output.buffer}")
+            buffer = self.buffers[output.buffer]
+            end = output.column + lookup.columns(self.tables[lookup.table].dim)
+            if buffer.side != lookup.side:
+                raise InvalidInput(f"{where}: side {lookup.side!r} writes to {buffer.name!r}")
+            if end > buffer.columns:
+                raise InvalidInput(
+                    f"{where}: writes columns {output.column} to {end}, {buffer.name!r} has "
+                    f"{buffer.columns}"
+                )
+            taken.setdefault(output.buffer, []).append((output.column, end, index))
+        for spans in taken.values():
+            spans.sort()
+            for (_, end, first), (begin, _, second) in pairwise(spans):
+                if begin < end:
+                    raise InvalidInput(f"lookups[{first}] and lookups[{second}] write one column")
+
+
+def decode(data: bytes) -> Plan:
+    """Read a plan.
+
+    Raises:
+        Unsupported: its format is newer than 1.
+        InvalidInput: it is malformed; the message names the place.
+    """
+    return decode_json(data, Plan, FILE_NAME)
+
+
+def encode(plan: Plan) -> bytes:
+    """Write a plan.
+
+    Raises:
+        InvalidInput: it holds what `decode` would refuse.
+    """
+    return encode_json(plan, FILE_NAME)
