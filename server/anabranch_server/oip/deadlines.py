@@ -1,0 +1,18 @@
+"""When an answer becomes worthless: the shortest of all time limits that came with a request."""
+
+from anabranch_runtime.settings import QueueSettings
+
+__all__ = ["deadline_for"]
+
+
+def deadline_for(received: float, queue: QueueSettings, *timeouts_s: float | None) -> float:
+    """Return the `time.monotonic()` value after which nothing is computed for a request.
+
+    Args:
+        received: `time.monotonic()` when the request was complete.
+        queue: the model's default, and the longest time that it grants anyone.
+        timeouts_s: limits that came with the request, in seconds; None where there was none.
+    """
+    given = [timeout for timeout in timeouts_s if timeout is not None]
+    shortest = min(given) if given else queue.default_timeout_s
+    return received + min(shortest, queue.max_timeout_s)

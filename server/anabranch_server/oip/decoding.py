@@ -1,0 +1,154 @@
+"""A received body as a `ScoreRequest`: names, datatypes, shapes and limits checked on the way.
+
+Nothing is allocated by a size that the caller wrote before the bytes that justify it were seen.
+Binary tensors stay views of the body.
+"""
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from anabranch_runtime.requests import ScoreRequest
+from anabranch_runtime.served import ServedVersion
+from anabranch_server.limits import Limits
+from anabranch_server.oip.binary import Body, view_tensor
+from anabranch_server.oip.calls import CallOptions, ReplyForm
+from anabranch_server.oip.deadlines import deadline_for
+from anabranch_server.oip.documents import read_document
+from anabranch_server.oip.json_tensors import parse_tensor
+from anabranch_server.oip.messages import InputTensor, RequestParameters
+from anabranch_server.oip.raw_bodies import read_raw_body
+from anabranch_server.oip.wanted import wanted_outputs
+from anabranch_wire.errors import InvalidInput, TooLarge, Unsupported
+
+__all__ = ["InferDecoder"]
+
+_NO_PARAMETERS = RequestParameters()
+
+
+class InferDecoder:
+    """Decodes infer bodies under one set of limits. Immutable; safe from any thread."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+
+    def decode(
+        self,
+        body: Body,
+        json_bytes: int | None,
+        served: ServedVersion,
+        options: CallOptions,
+    ) -> tuple[ScoreRequest, ReplyForm]:
+        """Decode one body for the version that will answer it.
+
+        Args:
+            body: the whole body, decompressed. The request's arrays are views of it: it must not
+                change as long as they live.
+            json_bytes: length of the JSON at its front (`Inference-Header-Content-Length`); None
+                when all of it is JSON; 0 when it is one raw tensor, which an empty body is too.
+            served: the version chosen for the request.
+            options: what came beside the body.
+
+        Raises:
+            InvalidInput: malformed, or not what the model takes; says what was expected.
+            TooLarge: a limit was passed.
+            Unsupported: shared memory or classification.
+        """
+        if json_bytes == 0 or not body:
+            return read_raw_body(body, served, options, self._limits)
+        if json_bytes is None:
+            json_bytes = len(body)
+        elif json_bytes > len(body):
+            raise InvalidInput(
+                f"Inference-Header-Content-Length is {json_bytes}, but the body has "
+                f"{len(body)} bytes"
+            )
+        limits = self._limits
+        document = read_document(memoryview(body)[:json_bytes], limits)
+        if len(document.inputs) > limits.max_tensors:
+            raise TooLarge(
+                f"{len(document.inputs)} inputs: at most {limits.max_tensors} are allowed"
+            )
+        arrays: dict[str, NDArray[np.generic]] = {}
+        offset = json_bytes
+        for tensor in document.inputs:
+            array, offset = self._read_input(body, offset, tensor, served)
+            if tensor.name in arrays:
+                raise InvalidInput(f"input {tensor.name!r} is given twice")
+            arrays[tensor.name] = array
+        if offset != len(body):
+            raise InvalidInput(
+                f"{len(body) - offset} bytes behind the last tensor: the inputs account for "
+                f"{offset - json_bytes} of {len(body) - json_bytes} binary bytes"
+            )
+        inputs, rows = served.rules.order(arrays)
+        if rows > limits.max_rows:
+            raise TooLarge(f"{rows} rows: at most {limits.max_rows} are allowed")
+        parameters = document.parameters or _NO_PARAMETERS
+        outputs, binary = wanted_outputs(
+            document.outputs, bool(parameters.binary_data_output), served, limits
+        )
+        priority = parameters.priority or options.priority or 0
+        if priority < 0:
+            raise InvalidInput(f"parameter 'priority' {priority}: expected at least 0")
+        request = ScoreRequest(
+            inputs,
+            rows,
+            outputs,
+            deadline_for(
+                options.received,
+                served.group.settings.queue,
+                options.timeout_s,
+                _timeout_s(parameters.timeout),
+            ),
+            priority,
+        )
+        return request, ReplyForm(document.id, binary)
+
+    def _read_input(
+        self, body: Body, offset: int, tensor: InputTensor, served: ServedVersion
+    ) -> tuple[NDArray[np.generic], int]:
+        """Return the array of one input, and where the next binary one begins."""
+        limits = self._limits
+        shape = tensor.shape
+        if len(shape) > limits.max_dims:
+            raise TooLarge(
+                f"input {tensor.name[:200]!r}: {len(shape)} axes, at most {limits.max_dims} allowed"
+            )
+        spec = served.rules.find(tensor.name, tensor.datatype, shape)
+        count = 1
+        for axis in shape:
+            count *= axis
+        if count > limits.max_elements:
+            raise TooLarge(
+                f"input {spec.name!r}: {count} elements, at most {limits.max_elements} allowed"
+            )
+        parameters = tensor.parameters
+        size = None
+        if parameters is not None:
+            size = parameters.binary_data_size
+            if parameters.shared_memory_region is not None:
+                raise Unsupported(f"input {spec.name!r}: shared memory is not supported")
+        data = tensor.data
+        if size is None:
+            if data is msgspec.UNSET:
+                raise InvalidInput(
+                    f"input {spec.name!r}: expected 'data', or 'binary_data_size' in its parameters"
+                )
+            return parse_tensor(data, spec, shape, limits), offset
+        if data is not msgspec.UNSET:
+            raise InvalidInput(f"input {spec.name!r}: has both 'data' and 'binary_data_size'")
+        if size < 0 or offset + size > len(body):
+            raise InvalidInput(
+                f"input {spec.name!r}: binary_data_size is {size}, but {len(body) - offset} "
+                "bytes are left of the body"
+            )
+        return view_tensor(body, offset, size, spec, shape, limits), offset + size
+
+
+def _timeout_s(microseconds: int | None) -> float | None:
+    if not microseconds:
+        return None
+    if microseconds < 0:
+        raise InvalidInput(f"parameter 'timeout' {microseconds}: expected microseconds, at least 0")
+    return microseconds / 1e6

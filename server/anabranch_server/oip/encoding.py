@@ -1,0 +1,139 @@
+"""Outputs as bytes: a JSON head, and the binary tensors behind it.
+
+What does not change between the answers of one snapshot is formatted once per choice of outputs.
+The parts of a reply share memory with the arrays given to `encode`.
+"""
+
+from typing import Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from anabranch_runtime.served import ServedVersion
+from anabranch_server.oip.binary import pack_bytes
+from anabranch_server.oip.calls import ReplyForm
+from anabranch_server.oip.json_tensors import dump_tensor
+from anabranch_wire.snapshots import Snapshot
+from anabranch_wire.tensors import TensorSpec
+
+__all__ = ["InferEncoder", "Reply"]
+
+_MAX_HEADS: Final = 1024  # callers choose the outputs, so the number of heads is theirs too
+_json: Final = msgspec.json.encode
+
+
+class Reply(msgspec.Struct, frozen=True, gc=False):
+    """An answer, ready for a transport.
+
+    Attributes:
+        head: the JSON.
+        tensors: binary tensors in order, contiguous; empty when all data is in the JSON.
+        size: bytes of head and tensors.
+    """
+
+    head: bytes
+    tensors: list[bytes | NDArray[np.generic]]
+    size: int
+
+
+class InferEncoder:
+    """Encodes answers. Belongs to one thread: it remembers heads."""
+
+    def __init__(self) -> None:
+        self._heads: dict[tuple[int, tuple[int, ...], tuple[bool, ...]], _Head] = {}
+
+    def encode(
+        self,
+        served: ServedVersion,
+        wanted: tuple[int, ...],
+        form: ReplyForm,
+        outputs: tuple[NDArray[np.generic], ...],
+    ) -> Reply:
+        """Encode one answer.
+
+        Args:
+            served: the version that computed it.
+            wanted: indexes of the outputs; empty means all.
+            form: how the caller wants them.
+            outputs: one array per wanted output, C-contiguous; they must not change as long as the
+                reply lives.
+
+        Raises:
+            InvalidInput: a string output that is not UTF-8 was wanted in JSON.
+        """
+        snapshot = served.snapshot
+        key = (id(snapshot), wanted, form.binary)
+        head = self._heads.get(key)
+        if head is None or head.snapshot is not snapshot:
+            head = _Head(served, wanted, form.binary)
+            if len(self._heads) >= _MAX_HEADS:
+                self._heads.clear()
+            self._heads[key] = head
+        return head.fill(form.id, outputs)
+
+
+class _Head:
+    """The JSON of an answer with holes for the id, shapes, and sizes or data."""
+
+    __slots__ = ("_binary", "_format", "_holes", "_specs", "snapshot")
+
+    def __init__(
+        self, served: ServedVersion, wanted: tuple[int, ...], binary: tuple[bool, ...]
+    ) -> None:
+        self.snapshot: Snapshot = served.snapshot
+        all_outputs = served.outputs
+        self._specs = tuple([all_outputs[index] for index in wanted]) if wanted else all_outputs
+        self._binary = binary
+        self._format = self._formatted([len(spec.shape) for spec in self._specs])
+        self._holes = 1 + sum(len(spec.shape) + 1 for spec in self._specs)
+
+    def fill(self, request_id: str | None, outputs: tuple[NDArray[np.generic], ...]) -> Reply:
+        values: list[object] = [b'"id":%b,' % _json(request_id) if request_id is not None else b""]
+        tensors: list[bytes | NDArray[np.generic]] = []
+        size = 0
+        for array, in_binary, spec in zip(outputs, self._binary, self._specs, strict=True):
+            values += array.shape
+            if not in_binary:
+                values.append(dump_tensor(array, spec))
+                continue
+            tensor: bytes | NDArray[np.generic] = array
+            length = array.nbytes
+            if spec.datatype == "BYTES":
+                tensor = pack_bytes(array)
+                length = len(tensor)
+            values.append(length)
+            tensors.append(tensor)
+            size += length
+        text = self._format
+        if len(values) != self._holes:  # a graph may answer with a rank other than it declares
+            text = self._formatted([array.ndim for array in outputs])
+        head = text % tuple(values)
+        return Reply(head, tensors, size + len(head))
+
+    def _formatted(self, ranks: list[int]) -> bytes:
+        snapshot = self.snapshot
+        outputs = b",".join(
+            _output_format(spec, rank, in_binary)
+            for spec, rank, in_binary in zip(self._specs, ranks, self._binary, strict=True)
+        )
+        return (
+            b'{"model_name":%b,"model_version":"%d",%%b"parameters":{"delta":%d},"outputs":[%b]}'
+            % (_literal(snapshot.model), snapshot.version, snapshot.delta, outputs)
+        )
+
+
+def _output_format(spec: TensorSpec, rank: int, in_binary: bool) -> bytes:
+    shape = b",".join([b"%d"] * rank)
+    data = b'"parameters":{"binary_data_size":%d}' if in_binary else b'"data":%b'
+    return b'{"name":%b,"datatype":%b,"shape":[%b],%b}' % (
+        _literal(spec.name),
+        _json(spec.datatype),
+        shape,
+        data,
+    )
+
+
+def _literal(text: str) -> bytes:
+    """`text` as JSON that stands for itself in a format."""
+    return _json(text).replace(b"%", b"%%")
