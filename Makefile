@@ -28,7 +28,7 @@ check: setup ## lint, types, layering, formatting, generated files
 	scripts/generate_protos
 	scripts/generate_stubs
 	git diff --exit-code -- clients runtime/anabranch_runtime/_native.pyi
-	$(BIN)/python -m benchmarks.report --check
+	$(BIN)/python benchmarks/report.py --check
 
 check-native: setup ## ctest: plain, ASan and UBSan, TSan (short)
 	scripts/check_native
@@ -56,7 +56,7 @@ bench: setup ## the figures of docs/benchmarks.md for the whole server
 	$(MAKE) report
 
 report: setup ## docs/benchmarks.md from benchmarks/results
-	$(BIN)/python -m benchmarks.report
+	$(BIN)/python benchmarks/report.py
 
 clean: ## remove what was built
 	rm -rf build dist .venv
