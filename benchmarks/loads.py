@@ -120,7 +120,9 @@ def run_h2load(address: str, body: Body, connections: int, seconds: float, core:
             ],
             capture_output=True, text=True, check=False, timeout=seconds + 60,
         )  # fmt: skip
-        counts = re.search(r"requests: .*?(\d+) succeeded, (\d+) failed, (\d+) errored", answer.stdout)
+        counts = re.search(
+            r"requests: .*?(\d+) succeeded, (\d+) failed, (\d+) errored", answer.stdout
+        )
         rate = re.search(r"finished in ([\d.]+)(m?s), ([\d.]+) req/s", answer.stdout)
         if counts is None or rate is None:
             raise RuntimeError(f"h2load failed: {answer.stdout[-500:]}{answer.stderr[-500:]}")
