@@ -1,0 +1,121 @@
+"""The metrics of this release: names, kinds, labels, buckets and help, in one table."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from anabranch_runtime.counters import Kind
+
+__all__ = ["BYTES", "LATENCY_S", "METRICS", "REQUESTS", "ROWS", "UNKNOWN_MODEL", "Metric"]
+
+UNKNOWN_MODEL: Final = "_unknown"
+"""Value of the label `model` for every name that is not a model of the catalog."""
+
+LATENCY_S: Final = (
+    *(0.0001, 0.0002, 0.0003, 0.0005, 0.00075),
+    *(0.001, 0.0015, 0.002, 0.003, 0.005, 0.0075),
+    *(0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0),
+)
+ROWS: Final = tuple(float(2**power) for power in range(13))
+REQUESTS: Final = ROWS[:9]
+BYTES: Final = tuple(float(4**power) for power in range(3, 14))
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric.
+
+    Attributes:
+        kind: what its values mean.
+        labels: names of its labels, in the order in which values are given.
+        help: one sentence for people.
+        bounds: of a histogram, the inclusive upper ends of its buckets but the last.
+    """
+
+    kind: Kind
+    labels: tuple[str, ...]
+    help: str
+    bounds: tuple[float, ...] = ()
+
+
+_MODEL: Final = ("model",)
+_VERSION: Final = ("model", "version")
+
+METRICS: Final[Mapping[str, Metric]] = MappingProxyType(
+    {
+        "anabranch_requests_total": Metric(
+            "counter",
+            ("model", "version", "protocol", "code"),
+            "Requests answered, by gRPC status name; no version where it failed before one.",
+        ),
+        "anabranch_rows_total": Metric("counter", _VERSION, "Rows scored."),
+        "anabranch_request_duration_seconds": Metric(
+            "histogram",
+            ("model", "version", "protocol"),
+            "From the last received byte of a request to its answer.",
+            LATENCY_S,
+        ),
+        "anabranch_queue_duration_seconds": Metric(
+            "histogram",
+            _VERSION,
+            "From admission of a request to the start of its batch.",
+            LATENCY_S,
+        ),
+        "anabranch_compute_duration_seconds": Metric(
+            "histogram", _VERSION, "From the start of a request's batch to its result.", LATENCY_S
+        ),
+        "anabranch_request_bytes": Metric(
+            "histogram", ("protocol",), "Bytes of request bodies as received.", BYTES
+        ),
+        "anabranch_response_bytes": Metric(
+            "histogram", ("protocol",), "Bytes of the bodies of scored answers.", BYTES
+        ),
+        "anabranch_batch_rows": Metric(
+            "histogram", _VERSION, "Rows of a batch, without padding.", ROWS
+        ),
+        "anabranch_batch_requests": Metric(
+            "histogram", _VERSION, "Requests that met in a batch.", REQUESTS
+        ),
+        "anabranch_queue_requests": Metric("gauge", _MODEL, "Requests waiting for an executor."),
+        "anabranch_queue_rows": Metric("gauge", _MODEL, "Rows waiting for an executor."),
+        "anabranch_requests_in_flight": Metric(
+            "gauge", _MODEL, "Requests waiting or being computed."
+        ),
+        "anabranch_requests_shed_total": Metric(
+            "counter", ("model", "reason"), "Requests refused because there was too much to do."
+        ),
+        "anabranch_requests_dropped_total": Metric(
+            "counter", ("model", "reason"), "Queued requests dropped before they cost compute."
+        ),
+        "anabranch_connections": Metric("gauge", ("protocol",), "Open connections."),
+        "anabranch_connections_cut_total": Metric(
+            "counter", ("protocol", "reason"), "Connections closed by the server for a fault."
+        ),
+        "anabranch_executor_busy_seconds_total": Metric(
+            "counter", ("model", "executor"), "Time that an executor spent on batches."
+        ),
+        "anabranch_snapshot_version": Metric(
+            "gauge", _MODEL, "Version that answers requests naming none."
+        ),
+        "anabranch_snapshot_delta": Metric(
+            "gauge", _MODEL, "Newest applied delta of that version; 0 as published."
+        ),
+        "anabranch_model_ready": Metric(
+            "gauge", _MODEL, "1 if the model can answer requests naming no version, else 0."
+        ),
+        "anabranch_build_info": Metric(
+            "gauge", ("version", "backend", "isa"), "Always 1; what this server is made of."
+        ),
+        "process_cpu_seconds_total": Metric("counter", ("worker",), "User and system CPU time."),
+        "process_resident_memory_bytes": Metric("gauge", ("worker",), "Resident memory."),
+        "process_virtual_memory_bytes": Metric("gauge", ("worker",), "Virtual memory."),
+        "process_start_time_seconds": Metric(
+            "gauge", ("worker",), "Start of the process, seconds since 1970."
+        ),
+        "process_open_fds": Metric("gauge", ("worker",), "Open file descriptors."),
+        "process_max_fds": Metric("gauge", ("worker",), "Limit on open file descriptors."),
+        "process_threads": Metric("gauge", ("worker",), "Threads."),
+    }
+)
+"""Name -> metric, in the order in which they are shown."""

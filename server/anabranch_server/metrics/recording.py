@@ -1,0 +1,220 @@
+"""Counting requests and batches as they happen: one dictionary look-up, one native call.
+
+Invariant: the number of series is bounded by what the server itself knows (loaded versions,
+protocols, closed sets of reasons and codes), never by what callers send. A page that is full
+loses new series, not requests, and says so once.
+"""
+
+import logging
+import threading
+from collections.abc import Mapping
+from typing import Final, Literal, get_args
+
+from anabranch_runtime.catalog import Catalog
+from anabranch_runtime.counters import CountersPage, Recorder
+from anabranch_runtime.observing import DropReason, ShedReason
+from anabranch_runtime.requests import Ticket
+from anabranch_server.doors import Protocol
+from anabranch_server.metrics.names import METRICS, UNKNOWN_MODEL
+from anabranch_wire.errors import Unavailable
+
+__all__ = ["CutReason", "ModelCounters", "RequestCounters", "create_page"]
+
+_log = logging.getLogger(__name__)
+
+CutReason = Literal["slow_reader", "slow_writer", "idle", "too_large"]
+
+_PAGE_BYTES: Final = 32 << 20  # room for thousands of versions; memory is taken as they come
+
+
+class _NoRecorder:
+    """Stands in for the recorder of series that found no room."""
+
+    def record(self, *values: float) -> None:
+        """Forget `values`."""
+
+
+_AnyRecorder = Recorder | _NoRecorder
+
+
+def create_page() -> CountersPage:
+    """Return an empty page for the counters of one process."""
+    return CountersPage.create(_PAGE_BYTES)
+
+
+class _Series:
+    """Makes recorders on a page from metric names and label values."""
+
+    def __init__(self, page: CountersPage) -> None:
+        self._page = page
+        self._full = False
+
+    def recorder(self, wanted: Mapping[str, tuple[str, ...]]) -> _AnyRecorder:
+        """Return one recorder for the series `name -> label values`, in their order."""
+        try:
+            return self._page.recorder([self._slot(name, at) for name, at in wanted.items()])
+        except Unavailable as full:
+            if not self._full:
+                self._full = True
+                _log.error("%s", full.message, extra={"event": "metrics_full"})
+            return _NoRecorder()
+
+    def _slot(self, name: str, values: tuple[str, ...]) -> int:
+        metric = METRICS[name]
+        labels = list(zip(metric.labels, values, strict=True))
+        if metric.kind == "histogram":
+            return self._page.histogram(name, labels, metric.bounds)
+        if metric.kind == "counter":
+            return self._page.counter(name, labels)
+        return self._page.gauge(name, labels)
+
+
+class RequestCounters:
+    """Counts requests of one process; a `RequestObserver`. Safe from any thread.
+
+    Recorders are made on first use under a lock and from then on found without one.
+    """
+
+    def __init__(self, page: CountersPage, catalog: Catalog) -> None:
+        self._series = _Series(page)
+        self._catalog = catalog
+        self._lock = threading.Lock()
+        self._scored: dict[tuple[str, int, Protocol], _AnyRecorder] = {}
+        self._failed: dict[tuple[str, Protocol, str], _AnyRecorder] = {}
+        self._open: dict[Protocol, int] = {}
+        self._open_recorders: dict[Protocol, _AnyRecorder] = {}
+        self._cut: dict[tuple[Protocol, CutReason], _AnyRecorder] = {}
+
+    def scored(
+        self, ticket: Ticket, protocol: Protocol, duration_s: float, bytes_in: int, bytes_out: int
+    ) -> None:
+        """Count a scored answer; see `RequestObserver`."""
+        snapshot = ticket.version.snapshot
+        key = (snapshot.model, snapshot.version, protocol)
+        recorder = self._scored.get(key) or self._make_scored(key)
+        started = ticket.started or ticket.finished
+        recorder.record(
+            1.0,
+            ticket.request.rows,
+            duration_s,
+            started - ticket.submitted,
+            ticket.finished - started,
+            bytes_in,
+            bytes_out,
+        )
+
+    def failed(
+        self, model: str, protocol: Protocol, code: str, duration_s: float, bytes_in: int
+    ) -> None:
+        """Count an answer that is an error; see `RequestObserver`."""
+        key = (model if model in self._catalog.states else UNKNOWN_MODEL, protocol, code)
+        recorder = self._failed.get(key) or self._make_failed(key)
+        recorder.record(1.0, duration_s, bytes_in)
+
+    def connections(self, protocol: Protocol, change: int) -> None:
+        """Count a connection that came or went; see `RequestObserver`."""
+        with self._lock:
+            count = self._open[protocol] = self._open.get(protocol, 0) + change
+            recorder = self._open_recorders.get(protocol)
+            if recorder is None:
+                recorder = self._series.recorder({"anabranch_connections": (protocol,)})
+                self._open_recorders[protocol] = recorder
+            recorder.record(count)
+
+    def connection_cut(self, protocol: Protocol, reason: CutReason) -> None:
+        """Count a connection that the server closed for a fault; see `RequestObserver`."""
+        key = (protocol, reason)
+        with self._lock:
+            recorder = self._cut.get(key)
+            if recorder is None:
+                recorder = self._series.recorder({"anabranch_connections_cut_total": key})
+                self._cut[key] = recorder
+        recorder.record(1.0)
+
+    def _make_scored(self, key: tuple[str, int, Protocol]) -> _AnyRecorder:
+        model, number, protocol = key
+        version = str(number)
+        with self._lock:
+            recorder = self._series.recorder(
+                {
+                    "anabranch_requests_total": (model, version, protocol, "OK"),
+                    "anabranch_rows_total": (model, version),
+                    "anabranch_request_duration_seconds": (model, version, protocol),
+                    "anabranch_queue_duration_seconds": (model, version),
+                    "anabranch_compute_duration_seconds": (model, version),
+                    "anabranch_request_bytes": (protocol,),
+                    "anabranch_response_bytes": (protocol,),
+                }
+            )
+            self._scored[key] = recorder
+        return recorder
+
+    def _make_failed(self, key: tuple[str, Protocol, str]) -> _AnyRecorder:
+        model, protocol, code = key
+        with self._lock:
+            recorder = self._series.recorder(
+                {
+                    "anabranch_requests_total": (model, "", protocol, code),
+                    "anabranch_request_duration_seconds": (model, "", protocol),
+                    "anabranch_request_bytes": (protocol,),
+                }
+            )
+            self._failed[key] = recorder
+        return recorder
+
+
+class ModelCounters:
+    """Counts what happens in one model's session group; a `GroupObserver`. Safe from any thread.
+
+    Args:
+        page: where to count.
+        model: model name.
+        worker: index of this process among the workers.
+    """
+
+    def __init__(self, page: CountersPage, model: str, worker: int) -> None:
+        self._series = _Series(page)
+        self._model = model
+        self._worker = worker
+        self._lock = threading.Lock()
+        self._batches: dict[tuple[int, int], _AnyRecorder] = {}
+        # Made at birth: a rate over a counter that first appears with a value misses that value.
+        self._shed = {
+            reason: self._series.recorder({"anabranch_requests_shed_total": (model, reason)})
+            for reason in get_args(ShedReason)
+        }
+        self._dropped = {
+            reason: self._series.recorder({"anabranch_requests_dropped_total": (model, reason)})
+            for reason in get_args(DropReason)
+        }
+
+    def batch(self, executor: int, version: int, rows: int, requests: int, busy_s: float) -> None:
+        """Count a batch; see `GroupObserver`."""
+        key = (executor, version)
+        recorder = self._batches.get(key) or self._make_batch(key)
+        recorder.record(rows, requests, busy_s)
+
+    def shed(self, reason: ShedReason) -> None:
+        """Count a request refused at the queue."""
+        self._shed[reason].record(1.0)
+
+    def dropped(self, reason: DropReason) -> None:
+        """Count a request dropped from the queue."""
+        self._dropped[reason].record(1.0)
+
+    def _make_batch(self, key: tuple[int, int]) -> _AnyRecorder:
+        executor, version = key
+        at = (self._model, str(version))
+        with self._lock:
+            recorder = self._series.recorder(
+                {
+                    "anabranch_batch_rows": at,
+                    "anabranch_batch_requests": at,
+                    "anabranch_executor_busy_seconds_total": (
+                        self._model,
+                        f"w{self._worker}e{executor}",
+                    ),
+                }
+            )
+            self._batches[key] = recorder
+        return recorder

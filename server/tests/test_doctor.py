@@ -1,0 +1,100 @@
+import resource
+from pathlib import Path
+
+import pytest
+
+from anabranch_server.config import Folders
+from anabranch_server.doctor import (
+    Check,
+    Report,
+    check_cores,
+    check_folder,
+    check_instructions,
+    check_kernel,
+    check_native_core,
+    check_onnxruntime,
+    check_open_files,
+    check_port_sharing,
+    check_python,
+    check_shared_memory,
+    examine,
+)
+from anabranch_wire.errors import Unavailable
+
+INFINITE = resource.RLIM_INFINITY
+
+
+def test_this_machine_can_run_a_server(tmp_path: Path) -> None:
+    report = examine(Folders(tmp_path / "cache", tmp_path / "state", None))
+
+    assert report.ok, report
+    names = [check.name for check in report.checks]
+    assert len(set(names)) == len(names)
+    assert {"python", "kernel", "onnxruntime", "cpu cores", "open files"} <= set(names)
+
+
+def test_whatever_is_wrong_comes_with_a_remedy(tmp_path: Path) -> None:
+    report = examine(Folders(tmp_path / "cache", tmp_path / "state", None))
+    for check in report.checks:
+        assert (check.status == "ok") == (check.remedy == ""), check
+
+
+@pytest.mark.parametrize(
+    ("check", "status"),
+    [
+        (check_python((3, 10, 9)), "failure"),
+        (check_python((3, 11, 0)), "ok"),
+        (check_kernel("Linux", "6.8.0-31-generic"), "ok"),
+        (check_kernel("Linux", "5.3"), "ok"),
+        (check_kernel("Linux", "4.19.0"), "failure"),
+        (check_kernel("Darwin", "23.1.0"), "failure"),
+        (check_instructions("flags\t\t: fpu avx2 fma", "x86_64"), "ok"),
+        (check_instructions("flags\t\t: fpu sse4_2", "x86_64"), "warning"),
+        (check_instructions("", "aarch64"), "ok"),
+        (check_cores(8, 8), "ok"),
+        (check_cores(2, 8), "warning"),
+        (check_open_files(1024, INFINITE), "ok"),
+        (check_open_files(1024, 65536), "ok"),
+        (check_open_files(1024, 4096), "warning"),
+        (check_open_files(256, 512), "failure"),
+        (check_native_core(), "ok"),
+        (check_shared_memory(), "ok"),
+        (check_port_sharing(), "ok"),
+    ],
+)
+def test_single_checks(check: Check, status: str) -> None:
+    assert check.status == status
+    assert check.found
+
+
+def test_a_foreign_folder_fails(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    check = check_folder("cache folder", tmp_path / "file")
+
+    assert check.status == "failure"
+    assert "--cache-dir" in check.remedy
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "both onnxruntime and onnxruntime-gpu are installed: uninstall both",
+        "ONNX Runtime is not installed: install anabranch with the extra [cpu] or [gpu]",
+    ],
+)
+def test_zero_or_two_runtimes_fail(monkeypatch: pytest.MonkeyPatch, message: str) -> None:
+    def refuse() -> None:
+        raise Unavailable(message)
+
+    monkeypatch.setattr("anabranch_server.doctor.import_onnxruntime", refuse)
+
+    check = check_onnxruntime()
+
+    assert (check.status, f"{check.found}: {check.remedy}") == ("failure", message)
+
+
+def test_one_failure_makes_the_report_bad() -> None:
+    fine, bad = Check("a", "warning", "x", "y"), Check("b", "failure", "x", "y")
+    assert Report((fine,)).ok
+    assert not Report((fine, bad)).ok
