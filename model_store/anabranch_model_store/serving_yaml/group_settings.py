@@ -1,0 +1,39 @@
+"""From a deployment to what a session group is told."""
+
+from anabranch_model_store.serving_yaml.deployment import Deployment
+from anabranch_runtime.settings import BatchSettings, GroupSettings, QueueSettings
+
+__all__ = ["group_settings"]
+
+
+def group_settings(deployment: Deployment, cores_per_worker: int) -> GroupSettings:
+    """Return the settings of the model's session group in one worker.
+
+    Args:
+        deployment: one that `check_deployment` let pass.
+        cores_per_worker: usable cores / workers, at least 1: the number of executors where the
+            deployment names none.
+    """
+    batching, queue = deployment.batching, deployment.queue
+    split = {"auto": None, "off": 0}
+    return GroupSettings(
+        executors=deployment.executors.per_worker or cores_per_worker,
+        select="least_loaded",
+        batching=BatchSettings(
+            merge=batching.merge,
+            max_rows=None if batching.max_rows == "auto" else batching.max_rows,
+            max_delay_s=batching.max_delay_us / 1e6,
+            split_rows=(
+                split[batching.split_rows]
+                if isinstance(batching.split_rows, str)
+                else batching.split_rows
+            ),
+        ),
+        queue=QueueSettings(
+            max_requests=queue.max_requests,
+            max_rows=queue.max_rows,
+            default_timeout_s=queue.default_timeout_ms / 1e3,
+            max_timeout_s=queue.max_timeout_ms / 1e3,
+            priority_levels=queue.priority_levels,
+        ),
+    )

@@ -1,0 +1,86 @@
+"""What this release can keep of what model.yaml and serving.yaml promise.
+
+A key that only opens a further door may lie unused. A key that would change answers, or promises
+something about them, is refused as long as nothing carries it out: a server that ignores it would
+be wrong in silence.
+"""
+
+from collections.abc import Iterator
+
+from anabranch_model_store.model_yaml import ModelMeaning
+from anabranch_model_store.serving_yaml import Deployment
+from anabranch_wire.errors import Unsupported
+
+__all__ = ["check_deployment", "check_meaning", "unused_keys"]
+
+
+def check_meaning(meaning: ModelMeaning) -> None:
+    """Check that this release can do what a version means.
+
+    Raises:
+        Unsupported: it cannot; the message names the keys.
+    """
+    _refuse("model.yaml", _unavailable_meaning(meaning))
+
+
+def check_deployment(deployment: Deployment) -> None:
+    """Check that this release can run a model as its deployment says.
+
+    Raises:
+        Unsupported: it cannot; the message names the keys.
+    """
+    _refuse("serving.yaml", _unavailable_deployment(deployment))
+
+
+def unused_keys(meaning: ModelMeaning) -> tuple[str, ...]:
+    """Return the keys of model.yaml that are read and checked, but that no door uses yet."""
+    keys = {
+        "features": meaning.features,
+        "item_tables": meaning.item_tables,
+        "ranking": meaning.ranking,
+        "easyrec": meaning.easyrec,
+    }
+    return tuple(key for key, value in keys.items() if value)
+
+
+def _refuse(file: str, reasons: Iterator[str]) -> None:
+    found = list(reasons)
+    if found:
+        raise Unsupported(f"{file}: not available in this release: {'; '.join(found)}")
+
+
+def _unavailable_meaning(meaning: ModelMeaning) -> Iterator[str]:
+    if isinstance(meaning.user_inputs, tuple) and meaning.user_inputs:
+        yield "user_inputs (user rows sent once for all rows of a request)"
+    if meaning.lookups:
+        yield "lookups (the graph would get no rows)"
+    if meaning.calibration:
+        yield "calibration (outputs would be uncorrected)"
+    if meaning.optimize.dense != "f32":
+        yield f"optimize.dense: {meaning.optimize.dense}"
+    if "external_data_outside" in meaning.optimize.allow:
+        yield "optimize.allow: external_data_outside (copy the files into the version)"
+    for name, table in meaning.tables.items():
+        place = f"tables[{name!r}]"
+        if table.keys == "hashed":
+            yield f"{place}.keys: hashed"
+        if table.rows != "f32":
+            yield f"{place}.rows: {table.rows}"
+        if table.missing_policy not in (None, "original"):
+            yield f"{place}.missing: {table.missing_policy}"
+        if table.padding_key is not None:
+            yield f"{place}.padding_key"
+
+
+def _unavailable_deployment(deployment: Deployment) -> Iterator[str]:
+    executors = deployment.executors
+    if executors.backend != "ort-cpu":
+        yield f"executors.backend: {executors.backend}"
+    if executors.select != "least_loaded":
+        yield f"executors.select: {executors.select}"
+    if executors.cpusets:
+        yield "executors.cpusets"
+    if any(deployment.traffic.split.values()):
+        yield "traffic.split"
+    if deployment.shadow is not None and deployment.shadow.percent > 0:
+        yield "shadow"

@@ -1,0 +1,108 @@
+from pathlib import Path
+
+import pytest
+
+from anabranch_model_store.model_yaml import ModelMeaning
+from anabranch_model_store.serving_yaml import Deployment
+from anabranch_model_store.supported import check_deployment, check_meaning, unused_keys
+from anabranch_model_store.yaml_documents import read_yaml
+from anabranch_wire.errors import Unsupported
+
+DOCUMENTS = Path(__file__).parent / "documents"
+
+
+def meaning(text: str) -> ModelMeaning:
+    return read_yaml(text.encode(), ModelMeaning, "model.yaml")
+
+
+def deployment(text: str) -> Deployment:
+    return read_yaml(text.encode(), Deployment, "serving.yaml")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "user_inputs: auto",
+        "user_inputs: []",
+        "row_independent: true",
+        "optimize: {split: off, user_once: off, allow: [custom_ops]}",
+        "tables: {t: {alias: [a], keys: dense_id, missing: original, capacity: {max_rows: 9}}}",
+        "tables: {t: {missing: {policy: original}}}",
+        "extra: {a: 1}",
+    ],
+)
+def test_what_changes_no_answer_may_lie_unused(text: str) -> None:
+    check_meaning(meaning(text))
+    assert unused_keys(meaning(text)) == ()
+
+
+def test_keys_of_doors_that_are_not_open_yet_are_named() -> None:
+    text = """
+    features: [{name: item, side: candidate, type: int64}]
+    ranking: {id: item, score: {output: y}}
+    """
+    check_meaning(meaning(text))
+    assert unused_keys(meaning(text)) == ("features", "ranking")
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("user_inputs: [user]", "user_inputs"),
+        ("lookups: [{feature: a, table: t, output: {input: e, columns: [0, 8]}}]", "lookups"),
+        ("calibration: {y: {platt: [1, 0]}}", "calibration"),
+        ("optimize: {dense: f16, parity: {max_abs_diff: 0.1}}", "optimize.dense: f16"),
+        ("optimize: {allow: [external_data_outside]}", "external_data_outside"),
+        ("tables: {t: {keys: hashed}}", "tables['t'].keys"),
+        ("tables: {t: {rows: f16}}\noptimize: {parity: {}}", "tables['t'].rows: f16"),
+        ("tables: {t: {missing: zeros}}", "tables['t'].missing: zeros"),
+        ("tables: {t: {missing: {policy: key, key: 0}}}", "tables['t'].missing: key"),
+        ("tables: {t: {padding_key: 0}}", "tables['t'].padding_key"),
+    ],
+)
+def test_a_meaning_that_would_be_ignored_is_refused(text: str, named: str) -> None:
+    with pytest.raises(Unsupported) as caught:
+        check_meaning(meaning(text))
+    assert caught.value.message.startswith("model.yaml: not available in this release: ")
+    assert named in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "required: false\nmemory: {max_bytes: 9}\nversions: all\nlabels: {stable: 1}",
+        "traffic: {default: stable, split: {canary: 0}, sticky: user}",
+        "shadow: {label: canary, percent: 0}",
+        "executors: {devices: [1], streams: separate, buckets: [1], cpu_fallback: allow}",
+        "deltas: {apply: manual}\ncatch_up: allow\ngolden: warn\nwarmup: {rounds: 0}",
+    ],
+)
+def test_a_deployment_that_can_be_carried_out_passes(text: str) -> None:
+    check_deployment(deployment(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("executors: {backend: ort-cuda}", "executors.backend: ort-cuda"),
+        ("executors: {select: mod}", "executors.select: mod"),
+        ("executors: {cpusets: 0-3}", "executors.cpusets"),
+        ("traffic: {split: {canary: 5}}", "traffic.split"),
+        ("shadow: {label: canary}", "shadow"),
+    ],
+)
+def test_a_deployment_that_would_be_ignored_is_refused(text: str, named: str) -> None:
+    with pytest.raises(Unsupported) as caught:
+        check_deployment(deployment(text))
+    assert named in caught.value.message
+
+
+def test_every_reason_is_named_at_once() -> None:
+    everything = read_yaml((DOCUMENTS / "model.yaml").read_bytes(), ModelMeaning, "model.yaml")
+    with pytest.raises(Unsupported) as caught:
+        check_meaning(everything)
+    for named in ("user_inputs", "lookups", "calibration", "optimize.dense", "tables['q']"):
+        assert named in caught.value.message
+    assert unused_keys(everything) == ("features", "item_tables", "ranking", "easyrec")
