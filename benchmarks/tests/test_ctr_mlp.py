@@ -3,10 +3,12 @@
 import json
 import struct
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import onnxruntime
 import pytest
+from numpy.typing import NDArray
 
 import bare_loop
 import ctr_mlp
@@ -73,7 +75,8 @@ def test_a_body_that_was_not_written_is_a_key_error(material: ctr_mlp.Material) 
 def test_scores_are_neither_all_alike_nor_saturated(material: ctr_mlp.Material) -> None:
     session = onnxruntime.InferenceSession(material.graph, providers=["CPUExecutionProvider"])
 
-    scores = session.run([ctr_mlp.OUTPUT], {ctr_mlp.INPUT: ctr_mlp.make_rows(64)})[0]
+    feeds = {ctr_mlp.INPUT: ctr_mlp.make_rows(64)}
+    scores = cast(NDArray[np.float32], session.run([ctr_mlp.OUTPUT], feeds)[0])
 
     assert scores.shape == (64, 1)
     assert 0.01 < scores.min() < scores.max() < 0.99

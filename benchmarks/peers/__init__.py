@@ -1,0 +1,1 @@
+"""Other servers, measured beside this one on the same machine, model and bodies."""
