@@ -8,6 +8,7 @@ import argparse
 import datetime
 import logging
 import shutil
+import tempfile
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -15,6 +16,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from anabranch_publish import publish_version
 from anabranch_server.demo_requests import MODEL, Recording
 from open_bandit.features import Inputs, impression_inputs
 from open_bandit.fitting import fit, score
@@ -45,7 +47,7 @@ def main() -> None:
     _judge(model, earlier, later, impression_inputs(later, items))
 
     recording = record(later.rows(choose_users(later)), items, partial(score, model))
-    _write_version(out / "models" / MODEL / "1", model, recording)
+    _publish(out / "models", model, recording, event_time=float(earlier.times[-1]))
     text = msgspec.json.format(msgspec.json.encode(recording), indent=1)
     (out / "requests.json").write_bytes(text + b"\n")
     print(f"{len(recording.users)} users with {len(recording.items)} candidates each: {out}")
@@ -77,19 +79,35 @@ def _extent(part: Impressions) -> str:
     return f"{first} to {last}: {len(part):,} impressions, {clicks} clicks"
 
 
-def _write_version(folder: Path, model: ClickModel, recording: Recording) -> None:
-    """Write the version folder anew: the graph, what it means, and rows to warm up with."""
-    shutil.rmtree(folder, ignore_errors=True)
-    (folder / "warmup").mkdir(parents=True)
+def _publish(models: Path, model: ClickModel, recording: Recording, event_time: float) -> None:
+    """Publish version 1 anew: the graph, what it means, and rows to warm up with.
+
+    Args:
+        models: the model repository.
+        model: the fitted model.
+        recording: its requests prove the exported graph, and the first becomes the warm-up.
+        event_time: of the newest impression that it learned from.
+    """
+    shutil.rmtree(models / MODEL, ignore_errors=True)
+    models.mkdir(parents=True, exist_ok=True)
     requests = [recording.inputs(user) for user in recording.users]
-    graph = folder / "model.onnx"
-    export(model, requests[0], graph)
     one_row = {name: values[:1] for name, values in requests[0].items()}
-    difference = max(verify(model, graph, rows) for rows in [*requests, one_row])
-    print(f"model.onnx: {graph.stat().st_size:,} bytes, within {difference:.1e} of torch")
-    shutil.copyfile(_HERE / "model.yaml", folder / "model.yaml")
-    _write_warmup(folder / "warmup" / "ranking.npz", model, requests[0])
-    _write_warmup(folder / "warmup" / "one_row.npz", model, one_row)
+    with tempfile.TemporaryDirectory() as scratch:
+        graph = Path(scratch) / "model.onnx"
+        export(model, requests[0], graph)
+        difference = max(verify(model, graph, rows) for rows in [*requests, one_row])
+        print(f"model.onnx: {graph.stat().st_size:,} bytes, within {difference:.1e} of torch")
+        warmup = [Path(scratch) / "ranking.npz", Path(scratch) / "one_row.npz"]
+        _write_warmup(warmup[0], model, requests[0])
+        _write_warmup(warmup[1], model, one_row)
+        publish_version(
+            models / MODEL,
+            graph,
+            version=1,
+            model_yaml=_HERE / "model.yaml",
+            warmup=warmup,
+            event_time=event_time,
+        )
 
 
 def _write_warmup(path: Path, model: ClickModel, inputs: Inputs) -> None:

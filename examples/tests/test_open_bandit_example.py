@@ -1,6 +1,7 @@
 """The committed model, requests and data of the example agree with each other; no torch needed."""
 
 import datetime
+import hashlib
 import io
 import math
 from pathlib import Path
@@ -185,6 +186,16 @@ def test_the_graph_is_small_self_contained_and_free_of_batch_sizes() -> None:
     assert all(not weight.external_data for weight in model.graph.initializer)
     assert not model.metadata_props
     assert not any(node.metadata_props or node.doc_string for node in model.graph.node)
+
+
+def test_the_version_is_published_with_the_hashes_of_its_files() -> None:
+    manifest = msgspec.json.decode((VERSION / "manifest.json").read_bytes())
+
+    named = {file["path"]: file["sha256"] for file in manifest["files"]}
+
+    assert set(named) == {"model.onnx", "model.yaml", "warmup/ranking.npz", "warmup/one_row.npz"}
+    for path, digest in named.items():
+        assert hashlib.sha256(VERSION.joinpath(path).read_bytes()).hexdigest() == digest, path
 
 
 def test_auc_is_the_chance_that_a_clicked_row_scores_higher() -> None:

@@ -7,10 +7,12 @@ batching is for.
 from __future__ import annotations  # the backend's types are not there yet when this is read
 
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import onnxruntime
 import triton_python_backend_utils as triton  # type: ignore[import-not-found]  # pyright: ignore
+from numpy.typing import NDArray
 
 __all__ = ["TritonPythonModel"]  # the name that Triton looks for
 
@@ -33,7 +35,7 @@ class TritonPythonModel:
         """Answer `requests`, in their order."""
         rows = [triton.get_input_tensor_by_name(request, "x").as_numpy() for request in requests]
         together = rows[0] if len(rows) == 1 else np.concatenate(rows)
-        scores = self._session.run(["score"], {"x": together})[0]
+        scores = cast(NDArray[np.float32], self._session.run(["score"], {"x": together})[0])
         ends = np.cumsum([len(part) for part in rows])
         return [
             triton.InferenceResponse([triton.Tensor("score", part)])
