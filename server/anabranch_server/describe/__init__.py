@@ -8,16 +8,30 @@ from anabranch_server.describe.metadata import (
     model_metadata,
     server_metadata,
 )
+from anabranch_server.describe.models import (
+    FailureView,
+    ModelView,
+    VersionView,
+    model_view,
+    model_views,
+)
 from anabranch_server.describe.repository import IndexEntry, repository_index
+from anabranch_server.describe.workers import WorkerView
 
 __all__ = [
+    "FailureView",
     "IndexEntry",
     "ModelConfiguration",
     "ModelMetadata",
+    "ModelView",
     "ServerMetadata",
     "TensorMetadata",
+    "VersionView",
+    "WorkerView",
     "configuration_of",
     "model_metadata",
+    "model_view",
+    "model_views",
     "repository_index",
     "server_metadata",
 ]

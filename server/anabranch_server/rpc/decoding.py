@@ -8,10 +8,12 @@ from numpy.typing import NDArray
 from anabranch_runtime.served import ServedVersion
 from anabranch_server.limits import Limits
 from anabranch_server.oip.binary import view_tensor
+from anabranch_server.oip.messages import RequestedOutput
+from anabranch_server.oip.wanted import wanted_outputs
 from anabranch_server.rpc.answers import parse
 from anabranch_server.rpc.contents import read_contents
 from anabranch_server.rpc.envelope import check_envelope
-from anabranch_server.rpc.parameters import refuse_unsupported
+from anabranch_server.rpc.parameters import check_input_parameters, read_output_parameters
 from anabranch_wire.errors import InvalidInput, TooLarge
 from anabranch_wire.oip import ModelInferRequest
 
@@ -23,13 +25,13 @@ def parse_request(body: bytes, limits: Limits) -> ModelInferRequest:
 
     Raises:
         InvalidInput: `body` is not a ModelInferRequest.
-        TooLarge: it has more tensors than `limits.max_tensors`.
+        TooLarge: it has more inputs than `limits.max_tensors`.
     """
     check_envelope(body, limits)
     message = parse(ModelInferRequest, body)
-    tensors = max(len(message.inputs), len(message.outputs), len(message.raw_input_contents))
-    if tensors > limits.max_tensors:
-        raise TooLarge(f"{tensors} tensors, at most {limits.max_tensors} allowed")
+    inputs = max(len(message.inputs), len(message.raw_input_contents))
+    if inputs > limits.max_tensors:
+        raise TooLarge(f"{inputs} inputs: at most {limits.max_tensors} are allowed")
     return message
 
 
@@ -62,9 +64,9 @@ def read_inputs(
         shape = tuple(tensor.shape)
         spec = served.rules.find(tensor.name, tensor.datatype, shape)
         if spec.name in arrays:
-            raise InvalidInput(f"input {spec.name!r} is there twice")
+            raise InvalidInput(f"input {spec.name!r} is given twice")
         if tensor.parameters:
-            refuse_unsupported(spec.name, tensor.parameters)
+            check_input_parameters(spec.name, tensor.parameters)
         count = math.prod(shape)
         if count > limits.max_elements:
             raise TooLarge(
@@ -89,22 +91,19 @@ def read_inputs(
     return inputs, rows
 
 
-def read_outputs(message: ModelInferRequest, served: ServedVersion) -> tuple[int, ...]:
+def read_outputs(
+    message: ModelInferRequest, served: ServedVersion, limits: Limits
+) -> tuple[int, ...]:
     """Return the indexes of the requested outputs; empty for all.
 
     Raises:
-        InvalidInput: an output does not exist or is asked for twice.
+        InvalidInput: an output does not exist or is requested twice.
         Unsupported: an output asks for shared memory or for classes.
     """
-    indexes: list[int] = []
-    for output in message.outputs:
-        index = served.output_index.get(output.name)
-        if index is None:
-            known = ", ".join(repr(spec.name) for spec in served.outputs[:20])
-            raise InvalidInput(f"output {output.name[:200]!r}: no such output; expected {known}")
-        if index in indexes:
-            raise InvalidInput(f"output {output.name!r} is asked for twice")
-        if output.parameters:
-            refuse_unsupported(output.name, output.parameters)
-        indexes.append(index)
-    return tuple(indexes)
+    requested = [
+        RequestedOutput(
+            output.name, read_output_parameters(output.parameters) if output.parameters else None
+        )
+        for output in message.outputs
+    ]
+    return wanted_outputs(requested, True, served, limits)[0]

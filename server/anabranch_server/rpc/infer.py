@@ -12,8 +12,12 @@ from anabranch_server.request_ids import RequestIds
 from anabranch_server.rpc.decoding import parse_request, read_inputs, read_outputs
 from anabranch_server.rpc.encoding import encode_response
 from anabranch_server.rpc.faults import abort, internal_fault
-from anabranch_server.rpc.metadata import read_metadata
-from anabranch_server.rpc.parameters import read_priority, read_timeout_s
+from anabranch_server.rpc.metadata import CallMetadata, read_metadata
+from anabranch_server.rpc.parameters import (
+    check_routing_key,
+    read_priority,
+    read_timeout_s,
+)
 from anabranch_server.rpc.replies import RpcTicket, ThreadSink
 from anabranch_wire.errors import AnabranchError, Cancelled, DeadlineExceeded
 from anabranch_wire.oip import ModelInferRequest
@@ -45,7 +49,7 @@ class InferCall:
         try:
             message = parse_request(body, self._limits)
             model = message.model_name
-            ticket = self._admit(message, began, call, metadata.timeout_s())
+            ticket = self._admit(message, metadata, began, call)
             ticket.version.group.submit(ticket)
             ticket.wait()
             answer = self._encode(message, ticket, call, request_id)
@@ -60,25 +64,26 @@ class InferCall:
     def _admit(
         self,
         message: ModelInferRequest,
+        metadata: CallMetadata,
         began: float,
         call: grpc.ServicerContext,
-        metadata_timeout_s: float | None,
     ) -> RpcTicket:
         served = self._catalog.resolve(message.model_name, message.model_version)
         deadline = deadline_for(
             began,
             served.group.settings.queue,
             _remaining_s(call),
-            metadata_timeout_s,
+            metadata.timeout_s(),
             read_timeout_s(message.parameters),
         )
+        check_routing_key(message.parameters)
         inputs, rows = read_inputs(message, served, self._limits)
         request = ScoreRequest(
             inputs=inputs,
             rows=rows,
-            outputs=read_outputs(message, served),
+            outputs=read_outputs(message, served, self._limits),
             deadline=deadline,
-            priority=read_priority(message.parameters),
+            priority=read_priority(message.parameters) or metadata.priority(),
         )
         ticket = RpcTicket(request, served, self._sink)
         if not call.add_callback(ticket.cancel):

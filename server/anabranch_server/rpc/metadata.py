@@ -1,13 +1,16 @@
-"""Invocation metadata that the gRPC door reads: request id and timeout."""
+"""Invocation metadata that the gRPC door reads: request id, timeout, priority."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from anabranch_wire.errors import InvalidInput
 
 __all__ = ["CallMetadata", "read_metadata"]
 
-_TIMEOUT_DIGITS = 12
+_TIMEOUT: Final = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,9})?")
+_PRIORITY: Final = re.compile(r"[0-9]{1,18}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,36 +19,52 @@ class CallMetadata:
 
     Attributes:
         request_id: `x-request-id`.
-        timeout_ms: `anabranch-timeout-ms`.
+        sent_timeout_ms: `anabranch-timeout-ms`.
+        sent_priority: `anabranch-priority`.
     """
 
     request_id: str | bytes | None = None
-    timeout_ms: str | bytes | None = None
+    sent_timeout_ms: str | bytes | None = None
+    sent_priority: str | bytes | None = None
 
     def timeout_s(self) -> float | None:
-        """Return the timeout in seconds.
+        """Return the timeout in seconds; None if absent.
 
         Raises:
-            InvalidInput: it is not a decimal number of milliseconds above 0.
+            InvalidInput: it is not a decimal number of milliseconds.
         """
-        sent = self.timeout_ms
-        if sent is None:
+        if self.sent_timeout_ms is None:
             return None
-        text = sent.decode("latin-1") if isinstance(sent, bytes) else sent
-        if 0 < len(text) <= _TIMEOUT_DIGITS and text.isascii() and text.isdigit() and int(text):
-            return int(text) / 1000
-        raise InvalidInput(
-            f"anabranch-timeout-ms {text[:40]!r}: expected decimal digits, at least 1"
-        )
+        return float(_matched("anabranch-timeout-ms", self.sent_timeout_ms, _TIMEOUT)) / 1000
+
+    def priority(self) -> int:
+        """Return the priority; 0, the default level, if absent.
+
+        Raises:
+            InvalidInput: it is not a decimal integer.
+        """
+        if self.sent_priority is None:
+            return 0
+        return int(_matched("anabranch-priority", self.sent_priority, _PRIORITY))
 
 
 def read_metadata(entries: Iterable[tuple[str, str | bytes]] | None) -> CallMetadata:
     """Pick the entries this server knows; of a repeated key the last one counts."""
     request_id: str | bytes | None = None
     timeout_ms: str | bytes | None = None
+    priority: str | bytes | None = None
     for key, value in entries or ():
         if key == "x-request-id":
             request_id = value
         elif key == "anabranch-timeout-ms":
             timeout_ms = value
-    return CallMetadata(request_id, timeout_ms)
+        elif key == "anabranch-priority":
+            priority = value
+    return CallMetadata(request_id, timeout_ms, priority)
+
+
+def _matched(key: str, value: str | bytes, form: re.Pattern[str]) -> str:
+    text = value.decode("latin-1") if isinstance(value, bytes) else value
+    if form.fullmatch(text) is None:
+        raise InvalidInput(f"metadata {key} {text[:40]!r}: expected decimal digits")
+    return text

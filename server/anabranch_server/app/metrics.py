@@ -1,0 +1,33 @@
+"""The metrics port: one exposition, and the probes where a scraper can reach them."""
+
+from collections.abc import Callable
+from typing import Final
+
+from fastapi import FastAPI
+from starlette.responses import Response
+
+from anabranch_server.app.edge import add_edge
+from anabranch_server.app.probes import add_probes
+from anabranch_server.doors import DoorContext
+
+__all__ = ["create_metrics_app"]
+
+_PROMETHEUS_TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def create_metrics_app(context: DoorContext, exposition: Callable[[], bytes]) -> FastAPI:
+    """Return the app of the metrics port.
+
+    Args:
+        context: gives the lifecycle.
+        exposition: makes the Prometheus text; called from a pool thread, once per scrape.
+    """
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
+    add_edge(app)
+    add_probes(app, context.lifecycle, prefix="/health")
+
+    @app.get("/metrics")
+    def metrics() -> Response:
+        return Response(exposition(), media_type=_PROMETHEUS_TEXT)
+
+    return app

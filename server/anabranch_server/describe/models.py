@@ -1,0 +1,137 @@
+"""Models as the admin API and the status page show them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from anabranch_runtime.catalog import Catalog, ServingState
+from anabranch_runtime.served import ServedVersion
+from anabranch_server.describe.repository import ModelState
+from anabranch_wire.errors import NotFound
+
+__all__ = ["FailureView", "ModelView", "SplitView", "VersionView", "model_view", "model_views"]
+
+
+@dataclass(frozen=True, slots=True)
+class SplitView:
+    """How the lookups of a version were cut out of its graph.
+
+    Attributes:
+        lookups_cut: lookups that are run by the store.
+        lookups_left: lookups that stayed in the graph.
+        max_abs_diff: largest difference from the uncut model that was seen.
+    """
+
+    lookups_cut: int
+    lookups_left: int
+    max_abs_diff: float
+
+
+@dataclass(frozen=True, slots=True)
+class FailureView:
+    """The last thing that went wrong with a model.
+
+    Attributes:
+        when: seconds since 1970.
+        version: version it was about.
+        delta: delta it was about; null for the version itself.
+        reason: kind of failure, as in the metrics.
+        error: what was found and what was expected.
+    """
+
+    when: float
+    version: int
+    delta: int | None
+    reason: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class VersionView:
+    """One loaded version. Times in seconds since 1970; null where the version does not say.
+
+    Attributes:
+        version: version number.
+        state: what it can do now.
+        delta: newest applied delta; 0 is the version as published.
+        step: training step.
+        event_time: newest event it was trained on.
+        published: when it was published.
+        applied: when it was first served.
+        structure_hash: identity of its graph without the weights.
+        split: what the optimiser did.
+        last_error: why its newest delta was refused.
+    """
+
+    version: int
+    state: ModelState
+    delta: int
+    step: int | None = None
+    event_time: float | None = None
+    published: float | None = None
+    applied: float | None = None
+    structure_hash: str | None = None
+    split: SplitView | None = None
+    last_error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelView:
+    """One model.
+
+    Attributes:
+        name: model name.
+        state: READY when it answers requests that name no version.
+        pinned: snapshot it is held at by a rollback.
+        policy: which versions it serves.
+        labels: label -> version.
+        versions: loaded versions, newest first.
+        last_error: the last failure.
+    """
+
+    name: str
+    state: ModelState
+    pinned: str | None
+    policy: dict[str, object] | None
+    labels: dict[str, int]
+    versions: list[VersionView]
+    last_error: FailureView | None
+
+
+def model_views(catalog: Catalog, failures: Mapping[str, FailureView]) -> list[ModelView]:
+    """Return every model, by name.
+
+    Args:
+        catalog: what is served.
+        failures: model name -> its last failure.
+    """
+    return [
+        _view(name, state, failures.get(name)) for name, state in sorted(catalog.states.items())
+    ]
+
+
+def model_view(catalog: Catalog, failures: Mapping[str, FailureView], name: str) -> ModelView:
+    """Return one model.
+
+    Raises:
+        NotFound: there is no such model.
+    """
+    state = catalog.states.get(name)
+    if state is None:
+        raise NotFound(f"model {name[:140]!r} is not known")
+    return _view(name, state, failures.get(name))
+
+
+def _view(name: str, state: ServingState, failure: FailureView | None) -> ModelView:
+    return ModelView(
+        name=name,
+        state="UNAVAILABLE" if state.default is None else "READY",
+        pinned=None,
+        policy=None,
+        labels=dict(state.labels),
+        versions=[_version(state.versions[number]) for number in sorted(state.versions)[::-1]],
+        last_error=failure,
+    )
+
+
+def _version(served: ServedVersion) -> VersionView:
+    return VersionView(served.snapshot.version, "READY", served.snapshot.delta)

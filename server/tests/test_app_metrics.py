@@ -1,0 +1,46 @@
+from anabranch_server.app import create_metrics_app
+from anabranch_server.lifecycle import Phase
+from anabranch_testing.asgi import fetch
+from anabranch_testing.doors import door_context
+
+
+def test_the_exposition_is_served_as_prometheus_text() -> None:
+    with door_context({}) as context:
+        app = create_metrics_app(context, lambda: b"anabranch_build_info 1\n")
+
+        response = fetch(app, "/metrics")
+
+    assert response.content == b"anabranch_build_info 1\n"
+    assert response.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+
+
+def test_probes_follow_the_lifecycle() -> None:
+    with door_context({}) as context:
+        app = create_metrics_app(context, bytes)
+        empty = fetch(app, "/health/ready")
+        context.lifecycle.advance(Phase.DRAINING)
+        draining = fetch(app, "/health/ready")
+
+        assert fetch(app, "/health/live").content == b""
+    assert (empty.status_code, draining.status_code) == (503, 503)
+    assert empty.json() == {"error": "the repository has no model"}
+    assert draining.json() == {"error": "the server is draining"}
+
+
+def test_a_failing_exposition_is_an_internal_error() -> None:
+    def fail() -> bytes:
+        raise OSError("page lost")
+
+    with door_context({}) as context:
+        response = fetch(create_metrics_app(context, fail), "/metrics")
+
+    assert response.status_code == 500
+    assert "page lost" not in response.text
+
+
+def test_other_routes_are_404() -> None:
+    with door_context({}) as context:
+        response = fetch(create_metrics_app(context, bytes), "/docs")
+
+    assert response.status_code == 404
+    assert set(response.json()) == {"error"}
