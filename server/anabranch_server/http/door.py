@@ -1,0 +1,21 @@
+"""The hot door of one process, as uvicorn takes it: a class that makes connections."""
+
+import asyncio
+
+from anabranch_server.doors import DoorContext
+from anabranch_server.http.connection import HotConnection
+from anabranch_server.http.infer_route import InferRoute
+from anabranch_server.http.routes import HotRoutes
+from anabranch_server.http.shared import Shared
+
+__all__ = ["hot_protocol"]
+
+
+def hot_protocol(context: DoorContext) -> type[asyncio.Protocol]:
+    """Return a protocol class for `uvicorn.Config(http=...)`.
+
+    Its hot routes are answered by the session groups of `context`; every other request goes to the
+    application that uvicorn was given. All connections must belong to one event loop.
+    """
+    routes = HotRoutes([InferRoute(context.limits)])
+    return type("HotProtocol", (HotConnection,), {"shared": Shared(context, routes)})

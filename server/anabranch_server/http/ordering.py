@@ -1,0 +1,227 @@
+"""The answering half of a connection: turns in order, grouped writes, and how it ends.
+
+Invariants: answers are written in the order of their requests, hot and cold mixed; what is ready
+together is written together; after the last answer nothing is read any more; a peer that was
+refused in the middle of its request gets time to see why.
+"""
+
+import asyncio
+import time
+from collections import deque
+from functools import partial
+from typing import Any, ClassVar, Final, Literal
+
+from uvicorn._types import ASGI3Application
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from anabranch_server.doors import Protocol
+from anabranch_server.http.answers import CLOSES
+from anabranch_server.http.calls import Call
+from anabranch_server.http.read_gate import ReadGate
+from anabranch_server.http.shared import Shared
+from anabranch_server.http.turns import ColdTurn, FailedTurn, Turn
+from anabranch_wire.errors import Overloaded
+
+__all__ = ["OrderedConnection"]
+
+_LINGER_S: Final = 2.0
+
+
+class OrderedConnection(HttpToolsProtocol):
+    """Writes the answers of one connection. Everything runs on its event loop.
+
+    Attributes:
+        shared: what all connections of the door share.
+        protocol: under which name connections are counted: what they are for shows later.
+        is_gone: the transport is closed.
+        is_deaf: whatever still comes from the peer is discarded.
+        gate: flow control; uvicorn knows it as `flow`.
+        turns: requests not answered yet, in order.
+        heard: coarse `time.monotonic()` of the last bytes in or out.
+    """
+
+    shared: ClassVar[Shared]
+    protocol: ClassVar[Protocol] = "oip_http"
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        parts = self.shared.parts(self.loop, config.timeout_keep_alive)
+        self.sink = parts.sink
+        self.watch = parts.watch
+        self.limits = self.shared.context.limits
+        self.observer = self.shared.context.observer
+        self.gate: ReadGate
+        self.is_gone = False
+        self.is_deaf = False
+        self.turns: deque[Turn] = deque()
+        self.heard = 0.0
+        self._is_stopping = False
+        self._must_linger = False
+        self._lingers_since: float | None = None
+        self._bytes_written = 0
+        self._bytes_taken = 0
+        self._taken_at = 0.0
+
+    # --- opening and closing --------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Count the connection, or refuse it."""
+        super().connection_made(transport)
+        self.flow = self.gate = ReadGate(transport)
+        self.watch.add(self)
+        self.heard = self._taken_at = self.watch.now
+        self.observer.connections(self.protocol, 1)
+        if len(self.watch) > self.limits.max_connections:
+            self.refuse(Overloaded(f"{self.limits.max_connections} connections are open"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Let go of everything that nobody waits for any more."""
+        self.is_gone = self.is_deaf = True
+        self.watch.remove(self)
+        self.observer.connections(self.protocol, -1)
+        for turn in self.turns:
+            turn.abandon()
+        self.turns.clear()
+        super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        """Finish what was begun, then close; uvicorn calls it when the server stops."""
+        self._is_stopping = True
+        self._close_when_done()
+
+    def is_receiving(self) -> bool:
+        """Whether a request has begun to arrive and is not complete."""
+        raise NotImplementedError
+
+    def describe(self) -> Call:
+        """Return what is known of the request that is being received."""
+        raise NotImplementedError
+
+    def refuse(self, error: Exception) -> None:
+        """Answer `error` after everything before it, read nothing more, and close."""
+        if self.is_deaf:
+            return
+        self.is_deaf = self._must_linger = True
+        newest = self.turns[-1] if self.turns else None
+        if isinstance(newest, ColdTurn) and newest.cycle.more_body:
+            newest.abandon()
+            if newest.cycle.response_started:
+                self.transport.close()
+                return
+            self.turns.pop()
+        self.turns.append(FailedTurn(error, self.describe()))
+        self.flush()
+
+    def cut(self, reason: Literal["slow_reader", "slow_writer", "idle"]) -> None:
+        """Close at once, whatever waits."""
+        self.observer.connection_cut(self.protocol, reason)
+        self.transport.abort()
+
+    # --- answers --------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Write every answer that is ready and whose turn it is, in one piece."""
+        turns = self.turns
+        ready: list[bytes] = []
+        done: list[Turn] = []
+        closes = False
+        while turns and not closes and (answer := turns[0].answer) is not None:
+            turn = turns.popleft()
+            done.append(turn)
+            closes = turn.ending is CLOSES or (not turns and self._is_ending())
+            ready.append(answer.head)
+            ready.append(self.shared.default_lines(self.server_state.default_headers))
+            ready.append(CLOSES if closes else turn.ending)
+            ready += answer.body
+        if done:
+            self._write(b"".join(ready))
+            self.server_state.total_requests += len(done)
+            now = time.monotonic()
+            for turn in done:
+                turn.written(now)
+        if closes:
+            self._close()
+        elif turns:
+            turns[0].begin()
+
+    def on_response_complete(self) -> None:
+        """Go on with the turn after one of ASGI; uvicorn calls it."""
+        self.server_state.total_requests += 1
+        if self.turns:
+            self.turns.popleft()
+        self.heard = self.watch.now
+        if not self.transport.is_closing():
+            self.gate.resume_reading()
+            self.flush()
+            self._close_when_done()
+
+    def pause_writing(self) -> None:
+        """Stop reading as long as the peer does not take its answers."""
+        super().pause_writing()
+        self.gate.hold()
+
+    def look(self, now: float) -> None:
+        """Act on what has taken too long; `Watch` calls it on every tick."""
+        expired = [turn for turn in self.turns if turn.expire(now)]
+        if expired:
+            self.flush()
+        waiting = self.transport.get_write_buffer_size()
+        taken = self._bytes_written - waiting
+        if not waiting or taken != self._bytes_taken:
+            self._bytes_taken = taken
+            self._taken_at = now
+        elif now - self._taken_at >= self.limits.write_timeout_s:
+            self.cut("slow_reader")
+            return
+        if self._lingers_since is not None:
+            if waiting:
+                self._lingers_since = now
+            elif now - self._lingers_since >= _LINGER_S:
+                self.transport.abort()
+        elif not self.is_deaf:
+            self.look_at_request(now)
+
+    def look_at_request(self, now: float) -> None:
+        """Act on a peer that sends nothing although it is its move."""
+        raise NotImplementedError
+
+    def _write(self, data: bytes) -> None:
+        self.transport.write(data)
+        self._bytes_written += len(data)
+        self.heard = self.watch.now
+
+    def _is_ending(self) -> bool:
+        return (
+            self._is_stopping or self.shared.context.lifecycle.is_draining
+        ) and not self.is_receiving()
+
+    def _close_when_done(self) -> None:
+        if self._is_stopping and not self.turns and not self.is_receiving():
+            self.transport.close()
+
+    def _close(self) -> None:
+        """Close after the last answer; a peer that still sends must be able to read it first."""
+        self.is_deaf = True
+        if not self._must_linger or not self.transport.can_write_eof():
+            self.transport.close()
+            return
+        # Closing with unread bytes would reset the connection, and the answer with it.
+        self._lingers_since = self.watch.now
+        self.transport.write_eof()
+        self.gate.release()
+        self.gate.resume_reading()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        """Queue a request for ASGI; uvicorn calls it."""
+        turn = ColdTurn(cycle, partial(super()._start_asgi_task, cycle, app))
+        self.turns.append(turn)
+        if self.turns[0] is turn:
+            turn.begin()

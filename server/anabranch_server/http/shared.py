@@ -1,0 +1,61 @@
+"""What the hot connections of one event loop share."""
+
+import asyncio
+from collections.abc import Sequence
+
+from anabranch_server.doors import DoorContext
+from anabranch_server.http.loop_sink import LoopSink
+from anabranch_server.http.routes import HotRoutes
+from anabranch_server.http.watch import Watch
+from anabranch_server.request_ids import RequestIds
+
+__all__ = ["LoopParts", "Shared"]
+
+
+class LoopParts:
+    """The parts that exist once there is a loop.
+
+    Attributes:
+        sink: where the tickets of these connections come back.
+        watch: the clock.
+    """
+
+    def __init__(self, sink: LoopSink, watch: Watch) -> None:
+        self.sink = sink
+        self.watch = watch
+
+
+class Shared:
+    """Given to every connection of a door.
+
+    Attributes:
+        context: catalog, limits, lifecycle, observer.
+        routes: the table of hot URLs.
+        request_ids: chooses the ids that answers echo.
+    """
+
+    def __init__(self, context: DoorContext, routes: HotRoutes) -> None:
+        self.context = context
+        self.routes = routes
+        self.request_ids = RequestIds()
+        self._parts: LoopParts | None = None
+        self._default_headers: Sequence[tuple[bytes, bytes]] = ()
+        self._default_lines = b""
+
+    def parts(self, loop: asyncio.AbstractEventLoop, idle_s: float) -> LoopParts:
+        """Return the parts for `loop`; the first connection makes them.
+
+        Args:
+            loop: runs all connections of the door.
+            idle_s: how long a connection may be idle.
+        """
+        if self._parts is None:
+            self._parts = LoopParts(LoopSink(loop), Watch(loop, self.context.limits, idle_s))
+        return self._parts
+
+    def default_lines(self, headers: Sequence[tuple[bytes, bytes]]) -> bytes:
+        """Return uvicorn's default headers (the date) as lines; it replaces the list when due."""
+        if headers is not self._default_headers:
+            self._default_headers = headers
+            self._default_lines = b"".join(b"%b: %b\r\n" % header for header in headers)
+        return self._default_lines

@@ -1,0 +1,192 @@
+"""The requests of one connection that are not answered yet: HTTP/1.1 answers them in order.
+
+A hot request is computed as soon as it was read, whatever stands before it; its answer waits here.
+A cold one is handed to ASGI only when everything before it is answered, because ASGI writes to the
+transport itself.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Protocol as Interface
+
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
+from anabranch_runtime.requests import ReplySink, ScoreRequest
+from anabranch_runtime.served import ServedVersion
+from anabranch_server.http.answers import KEEPS, Answer, error_answer, score_answer
+from anabranch_server.http.calls import Call, Line, public
+from anabranch_server.http.loop_sink import LoopTicket
+from anabranch_server.http.routes import Encode
+from anabranch_wire.errors import AnabranchError, Cancelled, DeadlineExceeded
+
+__all__ = ["ColdTurn", "FailedTurn", "HotTurn", "Turn"]
+
+
+class Turn(Interface):
+    """One request in its place in the order. Loop thread.
+
+    Attributes:
+        answer: what to write; None until it is known, and always for a cold one.
+    """
+
+    answer: Answer | None
+
+    @property
+    def ending(self) -> bytes:
+        """Last lines of the answer's head: what the caller wants of the connection."""
+        ...
+
+    def begin(self) -> None:
+        """Everything before it is answered."""
+
+    def expire(self, now: float) -> bool:
+        """Answer it if it waits past its deadline; says whether that was so."""
+        ...
+
+    def written(self, now: float) -> None:
+        """Its answer was handed to the transport at `now`."""
+
+    def abandon(self) -> None:
+        """The connection is gone."""
+
+
+class HotTurn(LoopTicket):
+    """A hot request that the session group computes."""
+
+    __slots__ = ("_body_bytes", "_call", "_encode", "_failure", "answer", "ending")
+
+    def __init__(
+        self,
+        request: ScoreRequest,
+        version: ServedVersion,
+        sink: ReplySink,
+        call: Call,
+        encode: Encode,
+    ) -> None:
+        super().__init__(request, version, sink)
+        self._call = call
+        self._encode = encode
+        self._failure: AnabranchError | None = None
+        self._body_bytes = 0
+        self.answer: Answer | None = None
+        self.ending = call.ending
+
+    def settle(self) -> Line | None:
+        """Make the answer of what the group returned."""
+        call = self._call
+        line = call.line
+        if line.is_gone or self.answer is not None:
+            return None
+        error: Exception | None = self.error
+        if error is None and self.finished > self.request.deadline:
+            error = DeadlineExceeded("the deadline passed before the answer was ready")
+        if error is None:
+            assert self.outputs is not None
+            try:
+                reply = self._encode(self.outputs)
+                self.answer = score_answer(
+                    reply, self.version.snapshot, call.request_id, call.accepts
+                )
+            except Exception as fault:  # the edge of the loop: one answer fails, not its neighbours
+                error = fault
+            else:
+                self._body_bytes = reply.size
+                return line
+        self._fail(public(error, call.request_id))
+        return line
+
+    def begin(self) -> None:
+        """Nothing: it has begun already."""
+
+    def expire(self, now: float) -> bool:
+        """Answer with `DeadlineExceeded` if the group still has it past its deadline."""
+        if self.answer is not None or now <= self.request.deadline:
+            return False
+        self.cancelled = True
+        self._fail(DeadlineExceeded("the deadline passed before the answer was ready"))
+        return True
+
+    def written(self, now: float) -> None:
+        """Tell the observer."""
+        call = self._call
+        taken_s = now - call.received
+        observer = call.line.observer
+        failure = self._failure
+        if failure is None:
+            observer.scored(self, call.protocol, taken_s, call.bytes_in, self._body_bytes)
+        else:
+            observer.failed(call.model, call.protocol, failure.grpc, taken_s, call.bytes_in)
+
+    def abandon(self) -> None:
+        """Let the group drop it if it can."""
+        self.cancelled = True
+        self._failure = Cancelled("the caller left")
+        self.written(time.monotonic())
+
+    def _fail(self, error: AnabranchError) -> None:
+        call = self._call
+        self._failure = error
+        self.answer = error_answer(error, call.request_id)
+
+
+class FailedTurn:
+    """A hot request, or a whole connection, that was refused without computing anything."""
+
+    def __init__(self, error: Exception, call: Call) -> None:
+        self._call = call
+        self._error = public(error, call.request_id)
+        self.ending = call.ending
+        self.answer: Answer | None = error_answer(
+            self._error, call.request_id, has_body=not call.is_head
+        )
+
+    def begin(self) -> None:
+        """Nothing."""
+
+    def expire(self, now: float) -> bool:
+        """Nothing waits."""
+        return False
+
+    def written(self, now: float) -> None:
+        """Tell the observer."""
+        call = self._call
+        call.line.observer.failed(
+            call.model, call.protocol, self._error.grpc, now - call.received, call.bytes_in
+        )
+
+    def abandon(self) -> None:
+        """Tell the observer all the same: the request was refused."""
+        self.written(time.monotonic())
+
+
+class ColdTurn:
+    """A request that ASGI answers when its turn comes.
+
+    Attributes:
+        cycle: uvicorn's state of it.
+    """
+
+    answer: Answer | None = None
+    ending = KEEPS  # uvicorn closes the connection itself
+
+    def __init__(self, cycle: RequestResponseCycle, start: Callable[[], None]) -> None:
+        self.cycle = cycle
+        self._start: Callable[[], None] | None = start
+
+    def begin(self) -> None:
+        """Hand it to ASGI, once."""
+        start, self._start = self._start, None
+        if start is not None:
+            start()
+
+    def expire(self, now: float) -> bool:
+        """ASGI keeps its own time."""
+        return False
+
+    def written(self, now: float) -> None:
+        """ASGI's requests are counted by nobody here."""
+
+    def abandon(self) -> None:
+        """Tell the application that the caller left."""
+        self.cycle.disconnected = True
+        self.cycle.message_event.set()
