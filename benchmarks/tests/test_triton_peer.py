@@ -1,7 +1,6 @@
 """The Triton that is measured beside us is real, gives the model's scores, and goes away."""
 
 import json
-import os
 import socket
 import urllib.request
 from pathlib import Path
@@ -13,13 +12,14 @@ import pytest
 from numpy.typing import NDArray
 
 import ctr_mlp
+from anabranch_testing.corpus import is_required
 from peers.triton import TritonServer, started_triton
 
 
 def require_triton() -> None:
     if TritonServer.is_installed():
         return
-    if "triton" in os.environ.get("ANABRANCH_REQUIRE", "").split(","):
+    if is_required("triton"):
         pytest.fail("Triton is required: make peers")
     pytest.skip("Triton is not installed: make peers")
 
