@@ -14,6 +14,7 @@ from anabranch_wire.document_fields import (
     Producer,
     Seconds,
     VersionNumber,
+    check_finite,
     check_listed,
     check_unique,
 )
@@ -151,6 +152,7 @@ class Delta(Document, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         check_model_name(self.model)
+        check_finite(self.created, self.event_time)
         if self.replaces_from > self.sequence:
             raise InvalidInput(
                 f"replaces_from {self.replaces_from} is beyond sequence {self.sequence}"

@@ -1,5 +1,6 @@
 """Fields that manifest.json, delta.json and plan.json have in common."""
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Literal
 
@@ -21,6 +22,7 @@ __all__ = [
     "Seconds",
     "Sha256",
     "VersionNumber",
+    "check_finite",
     "check_listed",
     "check_unique",
 ]
@@ -55,6 +57,17 @@ class ListedFile(Document, frozen=True, kw_only=True):
         check_relative_path(self.path)
         if self.sha256 is None and not self.path.endswith(".seg"):
             raise InvalidInput(f"{self.path}: only a segment (.seg) may have no sha256")
+
+
+def check_finite(*seconds: float | None) -> None:
+    """Check what JSON has no word for, and the encoder would turn into null.
+
+    Raises:
+        InvalidInput: a time is NaN or infinite.
+    """
+    for value in seconds:
+        if value is not None and not math.isfinite(value):
+            raise InvalidInput(f"created and event_time: expected finite numbers, got {value}")
 
 
 def check_unique(names: Iterable[str], what: str) -> None:

@@ -15,6 +15,7 @@ from anabranch_wire.document_fields import (
     RowType,
     Seconds,
     VersionNumber,
+    check_finite,
     check_listed,
     check_unique,
 )
@@ -83,6 +84,7 @@ class Manifest(Document, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         check_model_name(self.model)
+        check_finite(self.created, self.event_time)
         check_unique((table.name for table in self.tables), "table")
         check_listed(self.files, (self.model_file, *(table.file for table in self.tables)))
         if any(file.path == FILE_NAME for file in self.files):

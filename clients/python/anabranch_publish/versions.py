@@ -1,0 +1,156 @@
+"""Publishing a full version of a model into a repository on this machine's file system."""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Final
+
+from msgspec import structs
+
+from anabranch_publish import tables as table_files
+from anabranch_publish.staging import Staging
+from anabranch_publish.tables import Rows
+from anabranch_wire import manifest
+from anabranch_wire.errors import Conflict, InvalidInput, NotFound
+from anabranch_wire.manifest import Manifest, TableFile
+from anabranch_wire.names import check_model_name, is_version, parse_version
+
+__all__ = ["PublishedVersion", "publish_version"]
+
+_MODEL_FILE: Final = "model.onnx"
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedVersion:
+    """What was published.
+
+    Attributes:
+        model: name of the model.
+        version: number of the version.
+        path: its folder.
+        identity: by which deltas name it as their base.
+        bytes: size of its files, the manifest not counted.
+    """
+
+    model: str
+    version: int
+    path: Path
+    identity: str
+    bytes: int
+
+
+def publish_version(
+    model_dir: str | Path,
+    model_onnx: str | Path,
+    *,
+    version: int | None = None,
+    external_data: Sequence[str] = (),
+    model_yaml: str | Path | None = None,
+    tables: Mapping[str, Rows | str | Path] | None = None,
+    warmup: Sequence[str | Path] = (),
+    golden: Sequence[str | Path] = (),
+    step: int | None = None,
+    event_time: float | None = None,
+) -> PublishedVersion:
+    """Copy a model and what belongs to it into `model_dir/<version>`, all of it or nothing.
+
+    The version is durable and visible when this returns; a server that watches the repository takes
+    it from there. Any number of processes may publish into one model at a time.
+
+    Args:
+        model_dir: the model's folder in the repository; its name is the model's name. It is made
+            where it is missing, in a repository that is there.
+        model_onnx: the exported model.
+        version: at least 1; None takes the number after the highest that is there.
+        external_data: files that the ONNX file refers to, by their names relative to it.
+        model_yaml: what the inputs, tables and outputs mean.
+        tables: table name -> rows, or a safetensors file that holds them.
+        warmup: .npz or .json files to run before the version serves.
+        golden: .json files, each a request with the keys and scores it must give.
+        step: training step of the model.
+        event_time: time of the newest training event in it, in seconds since 1970.
+
+    Raises:
+        Conflict: that version is there already.
+        NotFound: one of the files, or the repository, is not there.
+        InvalidInput: the model's name, a number, a table or a file name is refused.
+        OSError: the file system refused, as when it is full; nothing is published.
+    """
+    model_dir, model_onnx = Path(model_dir), Path(model_onnx)
+    model = check_model_name(model_dir.absolute().name)
+    if version is not None:
+        parse_version(str(version))
+        if (model_dir / str(version)).exists():  # no need to copy gigabytes to learn that
+            raise Conflict(f"version {version} of {model} is taken")
+    try:
+        model_dir.mkdir(exist_ok=True)
+    except FileNotFoundError:
+        raise NotFound(f"{model_dir.parent}: no such repository") from None
+    with Staging(model_dir) as staging:
+        staging.copy(model_onnx, _MODEL_FILE)
+        for path in external_data:
+            staging.copy(model_onnx.parent / path, path)
+        if model_yaml is not None:
+            staging.copy(Path(model_yaml), "model.yaml")
+        _copy_samples(staging, "warmup", warmup, (".npz", ".json"))
+        _copy_samples(staging, "golden", golden, (".json",))
+        entries = tuple(_add_tables(staging, tables or {}))
+        document = Manifest(
+            format=1,
+            kind="version",
+            model=model,
+            version=version or _next_version(model_dir),
+            producer=f"anabranch-client {metadata.version('anabranch-client')}",
+            created=time.time(),
+            step=step,
+            event_time=event_time,
+            model_file=_MODEL_FILE,
+            tables=entries,
+            files=staging.files,
+        )
+        while True:
+            try:
+                return _publish(staging, document)
+            except Conflict:
+                if version is not None:
+                    raise
+                document = structs.replace(document, version=_next_version(model_dir))
+
+
+def _publish(staging: Staging, document: Manifest) -> PublishedVersion:
+    data = manifest.encode(document)
+    return PublishedVersion(
+        model=document.model,
+        version=document.version,
+        path=staging.publish(document.version, manifest.FILE_NAME, data),
+        identity=manifest.identity(data),
+        bytes=sum(file.bytes for file in document.files),
+    )
+
+
+def _next_version(model_dir: Path) -> int:
+    taken = [int(path.name) for path in model_dir.iterdir() if is_version(path.name)]
+    return 1 + max(taken, default=0)
+
+
+def _copy_samples(
+    staging: Staging, folder: str, sources: Iterable[str | Path], suffixes: tuple[str, ...]
+) -> None:
+    for source in map(Path, sources):
+        if source.suffix not in suffixes:
+            raise InvalidInput(f"{source}: {folder} files end in {' or '.join(suffixes)}")
+        staging.copy(source, f"{folder}/{source.name}")
+
+
+def _add_tables(staging: Staging, tables: Mapping[str, Rows | str | Path]) -> Iterator[TableFile]:
+    for index, (name, source) in enumerate(tables.items()):
+        file = f"tables/{index:04}.safetensors"
+        if isinstance(source, Rows):
+            path = staging.reserve(file)
+            table_files.write(path, source)
+            staging.adopt(file)
+        else:
+            path = staging.copy(Path(source), file)
+        yield table_files.describe(path, name, file)
