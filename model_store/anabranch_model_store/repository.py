@@ -1,6 +1,7 @@
 """What lies in a repository: model folders with version folders, by name alone.
 
-A scan opens no file. Anything that is neither model nor version is ignored, and said once.
+A scan opens no file. Anything that is neither model nor version is ignored, and said once; hidden
+names (with a leading dot) are temporary or somebody else's, and not even said.
 """
 
 import logging
@@ -101,7 +102,7 @@ def scan_repository(root: Path, only: Collection[str] | None = None) -> Reposito
     if not root.is_dir():
         raise NotFound("the repository is no folder")
     try:
-        names = sorted(os.listdir(root))
+        names = _visible(root)
     except OSError as error:
         raise Unavailable(f"the repository cannot be read: {error.strerror}") from None
     models: dict[ModelName, ModelFolder] = {}
@@ -137,7 +138,7 @@ def _versions(
     root: Path, model: ModelName, folder: Path, ignored: set[Ignored]
 ) -> Mapping[int, VersionFolder]:
     found: dict[int, VersionFolder] = {}
-    for name in os.listdir(folder):
+    for name in _visible(folder):
         place = f"{model}/{name}"
         try:
             path = resolve_inside(root, place)
@@ -152,6 +153,10 @@ def _versions(
         elif name not in _EXPECTED_FILES:
             ignored.add(Ignored(place, _no_version(path)))
     return MappingProxyType(dict(sorted(found.items())))
+
+
+def _visible(folder: Path) -> list[str]:
+    return sorted(name for name in os.listdir(folder) if not name.startswith("."))
 
 
 def _no_version(path: Path) -> str:

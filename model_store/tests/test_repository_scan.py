@@ -41,7 +41,7 @@ def test_models_and_their_numbered_versions_are_found(tmp_path: Path) -> None:
     ("path", "place", "reason"),
     [
         ("README.md", "README.md", "a file"),
-        (".git/config", ".git", "with a letter or digit first"),
+        ("_old/1/model.onnx", "_old", "with a letter or digit first"),
         ("a..b/1/model.onnx", "a..b", "no '..'"),
         ("ctr/01/model.onnx", "ctr/01", "without a leading 0"),
         ("ctr/v1/model.onnx", "ctr/v1", "1 to 18 digits"),
@@ -59,6 +59,13 @@ def test_anything_else_is_ignored_with_a_reason(
     (ignored,) = scan.ignored
     assert ignored.place == place
     assert reason in ignored.reason
+
+
+def test_hidden_names_are_nothing_at_all(tmp_path: Path) -> None:
+    make(tmp_path, ".git/1/x", ".x", "ctr/.publishing-1f/model.onnx", "ctr/.DS_Store", "ctr/1/")
+    scan = scan_repository(tmp_path)
+    assert list(scan.models["ctr"].versions) == [1]  # type: ignore[index]
+    assert (len(scan.models), scan.ignored) == (1, frozenset())
 
 
 def test_links_may_lead_anywhere_inside_the_repository_only(tmp_path: Path) -> None:
