@@ -50,11 +50,13 @@ def read_document(text: memoryview, limits: Limits) -> InferRequest:
     except ValueError as error:
         raise TooLarge(f"request JSON: {error}") from None
     try:
-        if len(text) > LARGE:
-            return _read_large(text, limits)
-        return _SMALL.decode(text)
+        return _decode(text, limits)
     except (msgspec.DecodeError, RecursionError) as error:
-        return _read_with_bare_tokens(text, error)
+        return _read_with_bare_tokens(text, limits, error)
+
+
+def _decode(text: memoryview, limits: Limits) -> InferRequest:
+    return _SMALL.decode(text) if len(text) <= LARGE else _read_large(text, limits)
 
 
 def _read_large(text: memoryview, limits: Limits) -> InferRequest:
@@ -75,7 +77,7 @@ def _opened(tensor: LargeInputTensor, limits: Limits) -> InputTensor:
     return InputTensor(tensor.name, tensor.datatype, shape, tensor.parameters, tensor.data)
 
 
-def _read_with_bare_tokens(text: memoryview, fault: Exception) -> InferRequest:
+def _read_with_bare_tokens(text: memoryview, limits: Limits, fault: Exception) -> InferRequest:
     """Decode a document that may hold NaN or Infinity, which strict JSON lacks.
 
     Triton's and TensorFlow Serving's clients write them. The structure is decoded from a copy with
@@ -88,7 +90,7 @@ def _read_with_bare_tokens(text: memoryview, fault: Exception) -> InferRequest:
         raise InvalidInput(_explained(fault)) from None
     plain = _BARE_TOKENS.sub(_stand_in, document)
     try:
-        request = _SMALL.decode(plain)
+        request = _decode(memoryview(plain), limits)
     except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidInput(_explained(error)) from None
     start = _address(plain)

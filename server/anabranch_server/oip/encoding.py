@@ -1,7 +1,6 @@
 """Outputs as bytes: a JSON head, and the binary tensors behind it.
 
 What does not change between the answers of one snapshot is formatted once per choice of outputs.
-The parts of a reply share memory with the arrays given to `encode`.
 """
 
 from typing import Final
@@ -28,12 +27,12 @@ class Reply(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         head: the JSON.
-        tensors: binary tensors in order, contiguous; empty when all data is in the JSON.
+        tensors: binary tensors in order; empty when all data is in the JSON.
         size: bytes of head and tensors.
     """
 
     head: bytes
-    tensors: list[bytes | NDArray[np.generic]]
+    tensors: list[bytes]
     size: int
 
 
@@ -56,8 +55,7 @@ class InferEncoder:
             served: the version that computed it.
             wanted: indexes of the outputs; empty means all.
             form: how the caller wants them.
-            outputs: one array per wanted output, C-contiguous; they must not change as long as the
-                reply lives.
+            outputs: one array per wanted output; copied.
 
         Raises:
             InvalidInput: a string output that is not UTF-8 was wanted in JSON.
@@ -90,21 +88,17 @@ class _Head:
 
     def fill(self, request_id: str | None, outputs: tuple[NDArray[np.generic], ...]) -> Reply:
         values: list[object] = [b'"id":%b,' % _json(request_id) if request_id is not None else b""]
-        tensors: list[bytes | NDArray[np.generic]] = []
+        tensors: list[bytes] = []
         size = 0
         for array, in_binary, spec in zip(outputs, self._binary, self._specs, strict=True):
             values += array.shape
             if not in_binary:
                 values.append(dump_tensor(array, spec))
                 continue
-            tensor: bytes | NDArray[np.generic] = array
-            length = array.nbytes
-            if spec.datatype == "BYTES":
-                tensor = pack_bytes(array)
-                length = len(tensor)
-            values.append(length)
+            tensor = pack_bytes(array) if spec.datatype == "BYTES" else array.tobytes()
+            values.append(len(tensor))
             tensors.append(tensor)
-            size += length
+            size += len(tensor)
         text = self._format
         if len(values) != self._holes:  # a graph may answer with a rank other than it declares
             text = self._formatted([array.ndim for array in outputs])
