@@ -1,0 +1,133 @@
+"""Bodies of an Open Inference Protocol call over HTTP, in its binary form."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from anabranch_wire.binary_tensors import bfloat16_to_float32, decode_tensor, encode_tensor
+from anabranch_wire.errors import Internal, InvalidInput
+from anabranch_wire.tensors import Datatype, datatype_of
+
+__all__ = ["HEADER_LENGTH", "Scores", "decode_answer", "encode_request"]
+
+HEADER_LENGTH: Final = "Inference-Header-Content-Length"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scores:
+    """The answer to one scoring request.
+
+    Attributes:
+        outputs: output name -> array. BF16 comes as float32, BYTES as objects of type `bytes`.
+            The arrays are read-only views of the received bytes, except for those two.
+        model: name of the model that answered.
+        version: its version, as text.
+        delta: the newest delta in it; 0 is the version as published.
+    """
+
+    outputs: dict[str, NDArray[np.generic]]
+    model: str
+    version: str
+    delta: int
+
+
+class _Parameters(msgspec.Struct):
+    binary_data_size: int | None = None
+    delta: int = 0
+
+
+class _Output(msgspec.Struct):
+    name: str
+    datatype: Datatype
+    shape: tuple[int, ...]
+    parameters: _Parameters = msgspec.field(default_factory=_Parameters)
+
+
+class _Answer(msgspec.Struct):
+    model_name: str
+    outputs: list[_Output]
+    model_version: str = ""
+    parameters: _Parameters = msgspec.field(default_factory=_Parameters)
+
+
+def encode_request(
+    inputs: Mapping[str, NDArray[np.generic]], outputs: Sequence[str] | None
+) -> tuple[bytes, int]:
+    """Return a request body, and the length of its JSON part.
+
+    Args:
+        inputs: input name -> array; see `Client.score`.
+        outputs: which outputs to return; None for all.
+
+    Raises:
+        InvalidInput: an array's dtype has no name in the protocol.
+    """
+    declared = []
+    tensors = []
+    for name, array in inputs.items():
+        datatype = _datatype(name, array)
+        data = encode_tensor(array, datatype)
+        tensors.append(data)
+        declared.append(
+            {
+                "name": name,
+                "datatype": datatype,
+                "shape": array.shape,
+                "parameters": {"binary_data_size": len(data)},
+            }
+        )
+    header: dict[str, object] = {
+        "inputs": declared,
+        "parameters": {"binary_data_output": True},
+    }
+    if outputs is not None:
+        header["outputs"] = [{"name": name} for name in outputs]
+    encoded = msgspec.json.encode(header)
+    return b"".join((encoded, *tensors)), len(encoded)
+
+
+def decode_answer(body: bytes, header_length: int) -> Scores:
+    """Read the body of a successful answer; the result views it.
+
+    Args:
+        body: whole.
+        header_length: length of its JSON part.
+
+    Raises:
+        Internal: it is not what was asked for.
+    """
+    try:
+        answer = msgspec.json.decode(body[:header_length], type=_Answer)
+    except msgspec.DecodeError as error:
+        raise Internal(f"the answer is not that of an infer call: {error}") from None
+    outputs: dict[str, NDArray[np.generic]] = {}
+    end = header_length
+    for output in answer.outputs:
+        size = output.parameters.binary_data_size
+        if size is None or not 0 <= size <= len(body) - end:
+            raise Internal(f"output {output.name!r}: its bytes are missing")
+        data = memoryview(body)[end : end + size]
+        end += size
+        try:
+            array = decode_tensor(data, output.datatype, output.shape, f"output {output.name!r}")
+        except InvalidInput as error:
+            raise Internal(error.message) from None
+        if output.datatype == "BF16":
+            array = bfloat16_to_float32(array.view(np.uint16))
+        outputs[output.name] = array
+    return Scores(outputs, answer.model_name, answer.model_version, answer.parameters.delta)
+
+
+def _datatype(name: str, array: NDArray[np.generic]) -> Datatype:
+    if array.dtype.kind in "SUO":
+        return "BYTES"
+    if array.dtype.name == "bfloat16":
+        return "BF16"
+    try:
+        return datatype_of(array.dtype.newbyteorder("<"))
+    except ValueError as error:
+        raise InvalidInput(f"input {name!r}: {error}") from None
