@@ -14,7 +14,7 @@ from typing_extensions import Buffer
 def aligned_zeros(size_bytes: int) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C')]:
     """Zeroed bytes on a 64-byte boundary, owned by the array."""
 
-def crc32c(buffer: Buffer, crc: int = 0) -> int:
+def crc32c(buffer: Buffer | numpy.typing.NDArray[numpy.generic], crc: int = 0) -> int:
     """CRC32C of ``buffer``, continuing from ``crc``."""
 
 def isa() -> str:

@@ -123,7 +123,8 @@ void bind_checksums(nb::module_& m) {
         return run_on(view.size(), [&] { return anabranch::crc32c(view.bytes(), crc); });
       },
       "buffer"_a, "crc"_a = 0,
-      nb::sig("def crc32c(buffer: typing_extensions.Buffer, crc: int = 0) -> int"),
+      nb::sig("def crc32c(buffer: typing_extensions.Buffer | numpy.typing.NDArray[numpy.generic], "
+              "crc: int = 0) -> int"),
       "CRC32C of ``buffer``, continuing from ``crc``.");
   m.def("isa", &anabranch::cpu::isa, "Widest instruction set the kernels may use on this machine.");
 }
@@ -224,14 +225,15 @@ void bind_counters(nb::module_& m) {
       .def(
           "record",
           [](const Recorder& recorder, nb::args values) {
-            constexpr std::size_t kMax = 32;
-            double numbers[kMax];
-            if (values.size() != recorder.size() || values.size() > kMax) {
+            if (values.size() != recorder.size()) {
               throw std::invalid_argument("expected " + std::to_string(recorder.size()) +
                                           " values, got " + std::to_string(values.size()));
             }
-            for (std::size_t i = 0; i < values.size(); ++i)
-              numbers[i] = nb::cast<double>(values[i]);
+            double numbers[Recorder::kMaxSeries];
+            for (std::size_t i = 0; i < values.size(); ++i) {
+              numbers[i] = PyFloat_AsDouble(nb::handle(values[i]).ptr());
+              if (numbers[i] == -1.0 && PyErr_Occurred()) throw nb::python_error();
+            }
             recorder.record({numbers, values.size()});
           },
           nb::sig("def record(self, *values: float) -> None"),
@@ -243,7 +245,7 @@ void bind_counters(nb::module_& m) {
           "read",
           [](const CountersReader& reader) {
             std::vector<SeriesTuple> all;
-            for (auto& series : reader.read()) {
+            for (auto& series : run_on(reader.size_bytes(), [&] { return reader.read(); })) {
               all.emplace_back(to_name(series.kind), std::move(series.name),
                                std::move(series.labels), std::move(series.bounds),
                                std::move(series.buckets), series.value);
@@ -258,6 +260,8 @@ void bind_counters(nb::module_& m) {
 }  // namespace
 
 NB_MODULE(_native, m) {
+  // At exit a daemon thread may still hold a page or a recorder; that is no leak worth a message.
+  nb::set_leak_warnings(false);
   m.doc() = "Compiled core of anabranch: buffers, checksums, counters and JSON numbers.";
   nb::register_exception_translator(translate_errors);
   bind_buffers(m);

@@ -1,11 +1,13 @@
 #include "anabranch/aligned_buffer.h"
 
 #include <cstring>
+#include <limits>
 #include <new>
 
 namespace anabranch {
 namespace {
 
+constexpr std::size_t kMaxBytes = std::numeric_limits<std::ptrdiff_t>::max();
 constexpr std::align_val_t kAlign{AlignedBuffer::kAlignment};
 
 }  // namespace
@@ -17,7 +19,11 @@ AlignedBuffer AlignedBuffer::zeroed(std::size_t size_bytes) {
 }
 
 AlignedBuffer AlignedBuffer::uninitialized(std::size_t size_bytes) {
-  return {static_cast<std::byte*>(::operator new(size_bytes, kAlign)), size_bytes};
+  // Some libraries round the size up to the alignment before they look at it, and wrap to 0.
+  void* block =
+      size_bytes <= kMaxBytes ? ::operator new(size_bytes, kAlign, std::nothrow) : nullptr;
+  if (block == nullptr) throw std::bad_alloc();
+  return {static_cast<std::byte*>(block), size_bytes};
 }
 
 void AlignedBuffer::Free::operator()(std::byte* block) const noexcept {

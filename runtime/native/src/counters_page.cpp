@@ -93,10 +93,12 @@ struct CountersPage::State {
   void rewrite(std::size_t offset, std::uint32_t kind, std::string_view text);
   void retire(Slot slot);
   bool find(Slot slot, Record& record) const;
+  bool is_record(std::size_t offset) const noexcept;
 
   const std::size_t size_bytes;
   int fd = -1;
   std::byte* base = nullptr;
+  std::vector<std::atomic<std::uint64_t>> record_starts;  // a bit a granule
 
   std::mutex registering;
   std::unordered_map<std::string, Live> live;  // by identity
@@ -105,7 +107,8 @@ struct CountersPage::State {
   std::vector<std::size_t> vacant;                   // offsets of retired records
 };
 
-CountersPage::State::State(std::size_t size) : size_bytes(round_up(size, kPageStep)) {
+CountersPage::State::State(std::size_t size)
+    : size_bytes(round_up(size, kPageStep)), record_starts(size_bytes / kGranule / 64) {
   fd = ::memfd_create("anabranch-counters", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0) throw_errno("cannot create a counters page");
   void* mapped = MAP_FAILED;
@@ -203,6 +206,8 @@ std::size_t CountersPage::State::place(std::size_t record_bytes, std::size_t val
   rewrite(offset, 0, {});
   store(word_at(8 * kValuesBeginWord), values - value_bytes, std::memory_order_release);
   store(word_at(8 * kDirectoryEndWord), offset + record_bytes, std::memory_order_release);
+  const std::size_t granule = offset / kGranule;
+  record_starts[granule / 64].fetch_or(std::uint64_t{1} << granule % 64, std::memory_order_release);
   return offset;
 }
 
@@ -211,6 +216,7 @@ void CountersPage::State::rewrite(std::size_t offset, std::uint32_t kind, std::s
   constexpr auto kRelease = std::memory_order_release;
   std::uint64_t* words = word_at(offset);
   const std::uint64_t sequence = load(words, std::memory_order_relaxed);
+  // 2^39 rewrites of one record do not happen: a slot has 40 bits for the sequence.
   store(words, sequence + 1, std::memory_order_relaxed);
 
   store(words + kKindWord, pack(kind, static_cast<std::uint32_t>(text.size())), kRelease);
@@ -230,11 +236,8 @@ void CountersPage::State::rewrite(std::size_t offset, std::uint32_t kind, std::s
 void CountersPage::State::retire(Slot slot) {
   const std::scoped_lock lock(registering);
   Record record;
+  if (!find(slot, record)) return;
   const auto identity = identities.find(slot);
-  if (identity == identities.end()) {
-    find(slot, record);  // throws unless the slot was retired before
-    return;
-  }
   const auto family = families.find(std::string(RecordText::name_of(identity->second)));
   if (--family->second.series == 0) families.erase(family);
   live.erase(identity->second);
@@ -243,20 +246,27 @@ void CountersPage::State::retire(Slot slot) {
   vacant.push_back(offset_of(slot));
 }
 
-// False: the series was retired. Throws std::invalid_argument for what never was a slot.
+// False: the series was retired. Throws std::invalid_argument for a number that never was a slot.
 bool CountersPage::State::find(Slot slot, Record& record) const {
   const std::size_t offset = offset_of(slot);
-  const std::size_t end = load(word_at(8 * kDirectoryEndWord), std::memory_order_acquire);
-  if (offset < kHeaderBytes || offset >= end) {
+  const std::uint64_t sequence = sequence_of(slot);
+  const std::uint64_t* words = word_at(offset);
+  const std::uint64_t present =
+      is_record(offset) ? load(words, std::memory_order_acquire) : std::uint64_t{0};
+  if (sequence == 0 || sequence % 2 != 0 || sequence > present) {
     throw std::invalid_argument("slot " + std::to_string(slot) + " is not of this counters page");
   }
-  const std::uint64_t* words = word_at(offset);
-  if (load(words, std::memory_order_acquire) != sequence_of(slot)) return false;
-  record.words = words;
-  record.kind =
-      static_cast<SeriesKind>(low_half(load(words + kKindWord, std::memory_order_relaxed)));
-  record.values = word_at(load(words + kValuesWord, std::memory_order_relaxed));
+  if (sequence != present) return false;
+  const auto word = [&](RecordWord at) { return load(words + at, std::memory_order_relaxed); };
+  record = {words, static_cast<SeriesKind>(low_half(word(kKindWord))), word_at(word(kValuesWord))};
   return true;
+}
+
+// Does a record start here? Asked by every update, so the answer takes no lock.
+bool CountersPage::State::is_record(std::size_t offset) const noexcept {
+  const std::size_t granule = offset / kGranule;
+  return granule / 64 < record_starts.size() &&
+         (record_starts[granule / 64].load(std::memory_order_acquire) >> granule % 64 & 1) != 0;
 }
 
 CountersPage::CountersPage(std::size_t size_bytes) {
@@ -335,6 +345,10 @@ struct Recorder::Target {
 };
 
 Recorder::Recorder(const CountersPage& page, std::span<const Slot> slots) {
+  if (slots.size() > kMaxSeries) {
+    throw std::invalid_argument("a recorder updates at most " + std::to_string(kMaxSeries) +
+                                " series, not " + std::to_string(slots.size()));
+  }
   targets_.reserve(slots.size());
   for (const Slot slot : slots) {
     Record record;

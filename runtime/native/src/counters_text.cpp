@@ -117,7 +117,7 @@ bool read_text(std::string_view text, Series& series) {
   const std::string_view bound_bytes = reader.take(bounds * sizeof(double));
   if (!reader.intact()) return false;
   series.bounds.resize(bounds);
-  std::memcpy(series.bounds.data(), bound_bytes.data(), bound_bytes.size());
+  if (bounds > 0) std::memcpy(series.bounds.data(), bound_bytes.data(), bound_bytes.size());
   series.name = reader.string();
   for (std::size_t i = 0; i < labels && reader.intact(); ++i) {
     std::string key = reader.string();

@@ -35,6 +35,7 @@ class ArrayParser {
   }
   void open();
   void take_element();
+  [[noreturn]] void refuse_surplus() const;
   [[noreturn]] void refuse(const char* expected) const {
     throw JsonError("byte " + std::to_string(offset()) + ": expected " + expected + ", found " +
                     json_detail::excerpt(left()));
@@ -85,10 +86,7 @@ void ArrayParser<T>::open() {
 
 template <class T>
 void ArrayParser<T>::take_element() {
-  if (found_ == count_) {
-    throw JsonError("expected " + std::to_string(count_) + " elements, found more at byte " +
-                    std::to_string(offset()));
-  }
+  if (found_ == count_) refuse_surplus();
   T& value = values_[found_];
   const char* behind = nullptr;
   if constexpr (!std::is_same_v<T, bool>) {
@@ -96,6 +94,14 @@ void ArrayParser<T>::take_element() {
   }
   at_ = behind != nullptr ? behind : at_ + json_detail::read_token(left(), found_, offset(), value);
   ++found_;
+}
+
+template <class T>
+void ArrayParser<T>::refuse_surplus() const {
+  T surplus;
+  json_detail::read_token(left(), found_, offset(), surplus);  // a malformed one is the first fault
+  throw JsonError("expected " + std::to_string(count_) + " elements, found more at byte " +
+                  std::to_string(offset()));
 }
 
 template <class T>

@@ -58,25 +58,23 @@ NumberToken measure(std::string_view text) {
   return token;
 }
 
-// Is the first significant digit of a number in front of its decimal point, exponent counted?
-// Tells overflow from underflow where from_chars says only "out of range".
+// Is `number`, which is not zero, at least 1? Tells overflow from underflow, where from_chars says
+// only "out of range".
 bool is_large(std::string_view number) {
-  const std::size_t exponent_at = number.find_first_of("eE");
-  const std::string_view digits = number.substr(0, exponent_at);
-  if (exponent_at != number.npos) {
-    // With so many digits in front of it an exponent alone decides, unless the number is absurdly
-    // long; then the digits do.
-    std::string_view exponent = number.substr(exponent_at + 1);
-    if (exponent.starts_with('+')) exponent.remove_prefix(1);
-    std::int64_t power = 0;
-    const auto [end, error] =
-        std::from_chars(exponent.data(), exponent.data() + exponent.size(), power);
-    if (error != std::errc{}) return !exponent.starts_with('-');
-    const std::size_t first = digits.find_first_of("123456789");
-    const std::size_t point = std::min(digits.find('.'), digits.size());
-    return power + static_cast<std::int64_t>(point) - static_cast<std::int64_t>(first) > 0;
+  constexpr std::int64_t kFar = std::int64_t{1} << 60;  // beyond any number of digits in memory
+  const std::size_t mark = std::min(number.find_first_of("eE"), number.size());
+  const std::string_view digits = number.substr(0, mark);
+  const auto point = static_cast<std::int64_t>(std::min(digits.find('.'), digits.size()));
+  const auto first = static_cast<std::int64_t>(digits.find_first_of("123456789"));
+  std::int64_t exponent = 0;
+  if (mark < number.size()) {
+    std::string_view power = number.substr(mark + 1);
+    if (power.starts_with('+')) power.remove_prefix(1);
+    exponent = power.starts_with('-') ? -kFar : kFar;  // stays when it does not even fit an int64
+    std::from_chars(power.data(), power.data() + power.size(), exponent);
+    exponent = std::clamp(exponent, -kFar, kFar);
   }
-  return digits.find_first_of("123456789") < digits.find('.');
+  return exponent + point - first > 0;
 }
 
 // Where an element is and what it should be, for the messages.
@@ -105,21 +103,12 @@ struct Place {
   }
 };
 
-template <class T>
-std::size_t read_bool(const Place<T>& place, T& value) {
-  for (const auto& [word, meaning] :
-       {std::pair{std::string_view("true"), true}, std::pair{std::string_view("false"), false},
-        std::pair{std::string_view("1"), true}, std::pair{std::string_view("0"), false}}) {
-    if (!place.text.starts_with(word)) continue;
-    // "10" and "1.0" start with a 1 and are no booleans.
-    const std::string_view rest = place.text.substr(word.size());
-    if (word.size() == 1 && !rest.empty() &&
-        (is_digit(rest[0]) || rest[0] == '.' || (rest[0] | 0x20) == 'e')) {
-      break;
-    }
-    value = meaning;
-    return word.size();
-  }
+std::size_t read_bool(const Place<bool>& place, bool& value) {
+  const bool zero_or_one = measure(place.text).length == 1 && place.text[0] <= '1';
+  value = place.text.starts_with("true") || (zero_or_one && place.text[0] == '1');
+  if (zero_or_one) return 1;
+  if (value) return 4;
+  if (place.text.starts_with("false")) return 5;
   place.refuse_token("true, false, 0 or 1");
 }
 

@@ -86,7 +86,10 @@ class CountersPage {
 // Must not outlive its page.
 class Recorder {
  public:
-  // Throws std::invalid_argument for a slot that this page never issued or has retired.
+  static constexpr std::size_t kMaxSeries = 32;
+
+  // Throws std::invalid_argument for more than kMaxSeries slots, and for a slot that this page
+  // never issued or has retired.
   Recorder(const CountersPage& page, std::span<const Slot> slots);
   ~Recorder();
   Recorder(Recorder&&) noexcept;

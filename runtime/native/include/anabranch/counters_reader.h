@@ -48,6 +48,7 @@ class CountersReader {
   CountersReader& operator=(const CountersReader&) = delete;
 
   std::vector<Series> read() const { return read_counters(page_); }
+  std::size_t size_bytes() const noexcept { return page_.size(); }
 
  private:
   std::span<const std::byte> page_;
