@@ -9,9 +9,10 @@ from collections.abc import Iterator
 
 from anabranch_model_store.model_yaml import ModelMeaning
 from anabranch_model_store.serving_yaml import Deployment
+from anabranch_model_store.version_files import VersionFiles
 from anabranch_wire.errors import Unsupported
 
-__all__ = ["check_deployment", "check_meaning", "unused_keys"]
+__all__ = ["check_contents", "check_deployment", "check_meaning", "unused_keys"]
 
 
 def check_meaning(meaning: ModelMeaning) -> None:
@@ -30,6 +31,15 @@ def check_deployment(deployment: Deployment) -> None:
         Unsupported: it cannot; the message names the keys.
     """
     _refuse("serving.yaml", _unavailable_deployment(deployment))
+
+
+def check_contents(files: VersionFiles, deployment: Deployment) -> None:
+    """Check that this release can use what lies in a version.
+
+    Raises:
+        Unsupported: something in it would be ignored; the message names it and a remedy.
+    """
+    _refuse("the version", _unavailable_contents(files, deployment))
 
 
 def unused_keys(meaning: ModelMeaning) -> tuple[str, ...]:
@@ -84,3 +94,14 @@ def _unavailable_deployment(deployment: Deployment) -> Iterator[str]:
         yield "traffic.split"
     if deployment.shadow is not None and deployment.shadow.percent > 0:
         yield "shadow"
+
+
+def _unavailable_contents(files: VersionFiles, deployment: Deployment) -> Iterator[str]:
+    if "plan.json" in files:
+        yield "plan.json (publish the ONNX file as exported)"
+    if files.manifest is not None and files.manifest.tables:
+        yield f"tables outside the ONNX file ({files.manifest.tables[0].file})"
+    if files.below("golden", ".json") and deployment.golden == "refuse":
+        yield "golden requests (set golden: off in serving.yaml to serve without that proof)"
+    if deployment.deltas.apply == "auto" and any(files.folder.glob("deltas/*/delta.json")):
+        yield "deltas (set deltas: {apply: manual} in serving.yaml to serve without them)"
