@@ -104,9 +104,13 @@ def door_context(
 
 
 def example_of(model: DenseModel, rows: int = 1) -> dict[str, np.ndarray]:
-    """Zeros for every input, with `rows` rows."""
+    """Zeros or empty strings for every input, with `rows` rows."""
     return {
-        spec.name: np.zeros(tuple(rows if size < 0 else size for size in spec.shape), spec.dtype)
+        spec.name: np.full(
+            tuple(rows if size < 0 else size for size in spec.shape),
+            b"" if spec.datatype == "BYTES" else 0,
+            spec.dtype,
+        )
         for spec in model.inputs
     }
 
