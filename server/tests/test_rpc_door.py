@@ -1,0 +1,112 @@
+import time
+from concurrent import futures
+from pathlib import Path
+
+import grpc
+import numpy as np
+import pytest
+
+from anabranch_runtime.catalog import Catalog, ServingState
+from anabranch_server.doors import DoorContext
+from anabranch_server.lifecycle import Lifecycle, Phase
+from anabranch_server.limits import Limits
+from anabranch_server.rpc import GrpcDoor
+from anabranch_testing.doors import Observed, door_context
+from anabranch_testing.graphs import scale_model
+from anabranch_testing.rpc import HeldGroup, failure, infer, open_door, raw_request
+
+ROW = np.zeros((1, 4), np.float32)
+
+
+def held_context(folder: Path, group: HeldGroup) -> DoorContext:
+    catalog = Catalog()
+    catalog.publish("held", ServingState({42: group.serve(scale_model(folder))}, default=42))
+    lifecycle = Lifecycle(catalog)
+    lifecycle.advance(Phase.SERVING)
+    return DoorContext(catalog, Limits(), lifecycle, Observed(), "0.1.0")
+
+
+def wait_for_tickets(group: HeldGroup, count: int) -> None:
+    deadline = time.monotonic() + 10
+    while len(group.tickets) < count:
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+def test_a_message_beyond_its_limit_is_refused(tmp_path: Path) -> None:
+    models = {"scale": scale_model(tmp_path)}
+    with (
+        door_context(models, limits=Limits(max_body_bytes=1000)) as context,
+        open_door(context) as (_, channel),
+    ):
+        code, _ = failure(channel, raw_request("scale", {"x": np.zeros((100, 4), np.float32)}))
+
+        assert code == "RESOURCE_EXHAUSTED"
+        assert infer(channel, raw_request("scale", {"x": ROW}))[0].model_name == "scale"
+
+
+def test_requests_and_answers_beyond_grpcs_own_limit_pass(tmp_path: Path) -> None:
+    rows = 400_000
+    models = {"scale": scale_model(tmp_path)}
+    with (
+        door_context(models, limits=Limits(max_rows=rows)) as context,
+        open_door(context) as (_, channel),
+    ):
+        large = raw_request("scale", {"x": np.ones((rows, 4), np.float32)})
+        response, _ = infer(channel, large)
+
+        assert large.ByteSize() > 6_000_000
+        assert len(response.raw_output_contents[0]) == 4 * rows
+
+
+def test_a_drain_finishes_what_is_in_flight_and_refuses_what_is_new(tmp_path: Path) -> None:
+    group = HeldGroup()
+    context = held_context(tmp_path, group)
+    with open_door(context) as (door, channel), futures.ThreadPoolExecutor() as pool:
+        answer = pool.submit(infer, channel, raw_request("held", {"x": ROW}))
+        wait_for_tickets(group, 1)
+
+        drained = pool.submit(door.drain, 20.0)
+        time.sleep(0.1)
+        refused = failure(channel, raw_request("held", {"x": ROW}))[0]
+        group.finish()
+
+        assert answer.result(timeout=10)[0].model_version == "42"
+        drained.result(timeout=10)
+        assert refused == "UNAVAILABLE"
+
+
+def test_a_drain_cancels_what_outlives_its_grace(tmp_path: Path) -> None:
+    group = HeldGroup()
+    context = held_context(tmp_path, group)
+    with open_door(context) as (door, channel), futures.ThreadPoolExecutor() as pool:
+        answer = pool.submit(failure, channel, raw_request("held", {"x": ROW}))
+        wait_for_tickets(group, 1)
+
+        door.drain(0.1)
+
+        assert answer.result(timeout=10)[0] in ("CANCELLED", "UNAVAILABLE")
+        assert group.tickets[0].cancelled
+        group.finish()
+
+
+def test_a_taken_address_is_an_error() -> None:
+    with door_context({}) as context, pytest.raises(RuntimeError):
+        GrpcDoor(context, "127.0.0.1:notaport")
+
+
+def test_connections_are_asked_to_reconnect_at_their_age(tmp_path: Path) -> None:
+    ready, idle = grpc.ChannelConnectivity.READY, grpc.ChannelConnectivity.IDLE
+    states: list[grpc.ChannelConnectivity] = []
+    with door_context({"scale": scale_model(tmp_path)}) as context:
+        door = GrpcDoor(context, "127.0.0.1:0", max_connection_age_s=0.2)
+        door.start()
+        with grpc.insecure_channel(f"127.0.0.1:{door.port}") as channel:
+            channel.subscribe(states.append)
+            infer(channel, raw_request("scale", {"x": ROW}))
+            deadline = time.monotonic() + 10
+            while ready not in states or idle not in states[states.index(ready) :]:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            assert infer(channel, raw_request("scale", {"x": ROW}))[0].model_name == "scale"
+        door.drain(1.0)
