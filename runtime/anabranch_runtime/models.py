@@ -20,6 +20,8 @@ class RowLayout:
         input_axes: per input the axis that carries the rows, None where there is none.
         output_axes: per output the same.
         reason: why rows are not independent, in words for a modeller; empty if they are.
+        splittable: whether a request may be cut. Not where the graph picks rows by their data: a
+            part in which it picks none may fail where the whole request does not.
     """
 
     independent: bool
@@ -27,13 +29,14 @@ class RowLayout:
     input_axes: tuple[int | None, ...]
     output_axes: tuple[int | None, ...]
     reason: str = ""
+    splittable: bool = True
 
     def __post_init__(self) -> None:
         if self.min_rows < 1:
             raise ValueError(f"min_rows {self.min_rows}: expected at least 1")
         if not self.independent and self.min_rows != 1:
             raise ValueError("only a model with independent rows may be padded")
-        if self.min_rows > 1 and not self.can_split:
+        if self.min_rows > 1 and not self._rows_lead:
             raise ValueError("padding needs the rows on axis 0")
 
     @property
@@ -43,7 +46,12 @@ class RowLayout:
 
     @property
     def can_split(self) -> bool:
-        """Whether a request may be cut or padded: as merging, but inputs without rows repeat."""
+        """Whether a request may be cut: as merging, but inputs without rows repeat."""
+        return self.splittable and self._rows_lead
+
+    @property
+    def _rows_lead(self) -> bool:
+        """Whether rows are independent and on axis 0 of outputs and of inputs that have any."""
         return (
             self.independent
             and any(axis == 0 for axis in self.input_axes)
