@@ -20,6 +20,7 @@ from anabranch_server.oip import CallOptions, Reply
 __all__ = ["Encode", "HotRoute", "HotRoutes", "Target"]
 
 _REMEMBERED: Final = 1024
+_ORIGIN: Final = re.compile(rb"\Ahttps?://[^/]*")  # proxies send whole URLs (RFC 9112, 3.2.2)
 
 
 Encode = Callable[[tuple[NDArray[np.generic], ...]], Reply]
@@ -93,7 +94,7 @@ class HotRoutes:
         return target
 
     def _match(self, url: bytes) -> Target | None:
-        path = url.partition(b"?")[0]
+        path = _ORIGIN.sub(b"", url.partition(b"?")[0], count=1)
         for route in self._routes:
             match = route.path.fullmatch(path)
             if match is not None:

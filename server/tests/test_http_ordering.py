@@ -1,0 +1,412 @@
+import itertools
+import json
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pytest
+
+from anabranch_server.doors import DoorContext
+from anabranch_server.lifecycle import Phase
+from anabranch_server.limits import Limits
+from anabranch_testing.doors import Observed, door_context
+from anabranch_testing.gated import GatedBackend
+from anabranch_testing.graphs import scale_model
+from anabranch_testing.http_doors import HttpDoor, Peer, http_door, infer_request
+
+
+@pytest.fixture
+def observed() -> Observed:
+    return Observed()
+
+
+@pytest.fixture
+def backend() -> GatedBackend:
+    return GatedBackend()
+
+
+@pytest.fixture
+def context(tmp_path: Path, observed: Observed, backend: GatedBackend) -> Iterator[DoorContext]:
+    models = {"scale": scale_model(tmp_path / "scale")}
+    limits = Limits(max_in_flight_per_client=8)
+    with door_context(models, observed=observed, backend=backend, limits=limits) as context:
+        yield context
+
+
+@pytest.fixture(params=["uvloop", "asyncio"])
+def door(
+    context: DoorContext, request: pytest.FixtureRequest, backend: GatedBackend
+) -> Iterator[HttpDoor]:
+    loop: Literal["uvloop", "asyncio"] = request.param
+    with http_door(context, loop=loop) as door:
+        yield door
+        backend.gate.set()
+
+
+@pytest.fixture
+def peer(door: HttpDoor) -> Iterator[Peer]:
+    with Peer(door) as peer:
+        yield peer
+
+
+def row_request(value: float, **more: object) -> bytes:
+    tensor = {"name": "x", "shape": [1, 4], "datatype": "FP32", "data": [value, 0, 0, 0]}
+    body = json.dumps({"id": str(value), "inputs": [tensor]}).encode()
+    return infer_request(body, **more)  # type: ignore[arg-type]
+
+
+def cold_request(word: str, wait_s: float = 0.0) -> bytes:
+    return f"GET /cold/{word}?wait_s={wait_s} HTTP/1.1\r\nHost: test\r\n\r\n".encode()
+
+
+def score(body: bytes) -> float:
+    value: float = json.loads(body)["outputs"][0]["data"][0]
+    return value
+
+
+def chunked(data: bytes, *sizes: int) -> bytes:
+    """`data` in chunks of these sizes, over and over."""
+    parts = []
+    for size in itertools.cycle(sizes):
+        if not data:
+            break
+        part, data = data[:size], data[size:]
+        parts.append(b"%x;note=1\r\n%b\r\n" % (len(part), part))
+    return b"".join(parts) + b"0\r\nX-Trailer: 1\r\n\r\n"
+
+
+def chunked_request(request: bytes, *sizes: int) -> bytes:
+    head, _, body = request.partition(b"\r\n\r\n")
+    lines = [line for line in head.split(b"\r\n") if not line.startswith(b"Content-Length")]
+    return (
+        b"\r\n".join([*lines, b"Transfer-Encoding: chunked"]) + b"\r\n\r\n" + chunked(body, *sizes)
+    )
+
+
+# --- order ----------------------------------------------------------------------------------------
+
+
+def test_answers_come_in_the_order_of_requests_hot_and_cold_mixed(peer: Peer) -> None:
+    dice = random.Random(7)
+    for _ in range(10):
+        kinds = [dice.choice(["hot", "cold", "slow", "wrong", "echo"]) for _ in range(6)]
+        sent = []
+        for place, kind in enumerate(kinds):
+            if kind == "hot":
+                sent.append(row_request(place))
+            elif kind == "wrong":
+                sent.append(row_request(place, path="/v2/models/other/infer"))
+            elif kind == "echo":
+                body = b"x" * (place * 40_000)
+                sent.append(infer_request(body, path="/echo"))
+            else:
+                sent.append(cold_request(str(place), 0.02 if kind == "slow" else 0.0))
+        peer.send(b"".join(sent))
+        for place, kind in enumerate(kinds):
+            response = peer.read()
+            if kind == "hot":
+                assert score(response.body) == place
+            elif kind == "wrong":
+                assert response.status == 404
+            elif kind == "echo":
+                assert response.body == f"{place * 40_000} bytes".encode()
+            else:
+                assert response.body == f"cold {place}".encode()
+
+
+def test_a_later_answer_waits_for_an_earlier_one(peer: Peer, backend: GatedBackend) -> None:
+    backend.gate.clear()
+    peer.send(row_request(1) + row_request(2, path="/v2/models/other/infer") + cold_request("x"))
+    peer.socket.settimeout(0.2)
+    with pytest.raises(TimeoutError):
+        peer.read()
+    peer.socket.settimeout(20)
+
+    backend.gate.set()
+
+    assert score(peer.read().body) == 1
+    assert peer.read().status == 404
+    assert peer.read().body == b"cold x"
+
+
+def test_a_hot_request_computes_while_a_cold_one_before_it_waits(
+    peer: Peer, backend: GatedBackend
+) -> None:
+    before = backend.computed
+    peer.send(cold_request("slow", 0.5) + row_request(3))
+    deadline = time.monotonic() + 0.4
+    while backend.computed == before and time.monotonic() < deadline:
+        time.sleep(0.005)
+    assert backend.computed == before + 1
+
+    assert peer.read().body == b"cold slow"
+    assert score(peer.read().body) == 3
+
+
+def test_many_pipelined_requests_are_held_back_and_all_answered(peer: Peer) -> None:
+    count = 500
+    peer.send(b"".join(row_request(place) for place in range(count)))
+
+    for place in range(count):
+        response = peer.read()
+        # Within one slice of 16 KiB more may come than the limit of 8; those are refused in place.
+        if response.status == 200:
+            assert score(response.body) == place
+        else:
+            assert response.status == 503
+            assert "requests of this connection wait" in json.loads(response.body)["error"]
+            assert response.headers["retry-after"] == "1"
+
+
+def test_requests_beyond_the_limit_of_a_client_are_refused(
+    peer: Peer, backend: GatedBackend, observed: Observed
+) -> None:
+    backend.gate.clear()
+    peer.send(b"".join(row_request(place) for place in range(12)))
+    time.sleep(0.1)
+    backend.gate.set()
+
+    statuses = [peer.read().status for _ in range(12)]
+
+    assert statuses == [200] * 8 + [503] * 4
+    assert observed.failures.count(("scale", "oip_http", "RESOURCE_EXHAUSTED")) == 4
+
+
+# --- delivery -------------------------------------------------------------------------------------
+
+
+def test_a_request_may_be_cut_anywhere(peer: Peer) -> None:
+    request = row_request(5)
+    for cut in range(1, len(request)):
+        peer.send(request[:cut])
+        if cut % 16 == 0:
+            time.sleep(0.001)
+        peer.send(request[cut:])
+
+        assert score(peer.read().body) == 5
+
+
+def test_requests_may_come_byte_by_byte(peer: Peer) -> None:
+    for request in (row_request(6), chunked_request(row_request(7), 1), cold_request("x")):
+        for place in range(len(request)):
+            peer.send(request[place : place + 1])
+
+    assert score(peer.read().body) == 6
+    assert score(peer.read().body) == 7
+    assert peer.read().body == b"cold x"
+
+
+@pytest.mark.parametrize("sizes", [(1,), (7, 1, 40), (100_000,)])
+def test_chunked_bodies_are_scored(peer: Peer, sizes: tuple[int, ...]) -> None:
+    response = peer.ask(chunked_request(row_request(8), *sizes) + row_request(9))
+
+    assert score(response.body) == 8
+    assert score(peer.read().body) == 9
+
+
+def test_large_bodies_come_through_whole(peer: Peer) -> None:
+    rows = np.random.default_rng(3).random((60_000, 4), np.float32)
+    head = json.dumps(
+        {
+            "inputs": [
+                {
+                    "name": "x",
+                    "shape": list(rows.shape),
+                    "datatype": "FP32",
+                    "parameters": {"binary_data_size": rows.nbytes},
+                }
+            ],
+            "parameters": {"binary_data_output": True},
+        }
+    ).encode()
+    request = infer_request(head + rows.tobytes(), json_bytes=len(head))
+    expected = rows @ np.array([[1], [10], [100], [1000]], np.float32)
+
+    for sent in (request, chunked_request(request, 8000, 100_000)):
+        response = peer.ask(sent)
+        size = int(response.headers["inference-header-content-length"])
+        scores = np.frombuffer(response.body[size:], np.float32).reshape(-1, 1)
+        assert np.allclose(scores, expected, rtol=1e-6)
+
+
+# --- expectations ---------------------------------------------------------------------------------
+
+EXPECT = {"Expect": "100-continue"}
+
+
+@pytest.mark.parametrize("is_hot", [True, False])
+def test_a_body_that_waits_to_be_asked_for_is_asked_for(peer: Peer, is_hot: bool) -> None:
+    request = (
+        row_request(1, headers=EXPECT)
+        if is_hot
+        else infer_request(b"abc", path="/echo", headers=EXPECT)
+    )
+    head, _, body = request.partition(b"\r\n\r\n")
+
+    assert peer.ask(head + b"\r\n\r\n").status == 100
+
+    response = peer.ask(body)
+    assert response.status == 200
+
+
+def test_it_is_asked_for_in_its_turn(peer: Peer, backend: GatedBackend) -> None:
+    backend.gate.clear()
+    head, _, body = row_request(2, headers=EXPECT).partition(b"\r\n\r\n")
+    peer.send(row_request(1) + head + b"\r\n\r\n")
+    peer.socket.settimeout(0.2)
+    with pytest.raises(TimeoutError):
+        peer.read()
+    peer.socket.settimeout(20)
+    backend.gate.set()
+
+    assert score(peer.read().body) == 1
+    assert peer.read().status == 100
+    assert score(peer.ask(body).body) == 2
+
+
+def test_it_is_not_asked_for_when_it_is_there_already(peer: Peer) -> None:
+    assert peer.ask(row_request(1, headers=EXPECT)).status == 200
+
+
+def test_a_refused_body_is_not_asked_for(peer: Peer) -> None:
+    head = row_request(1, headers={**EXPECT, "Content-Type": "text/plain"}).partition(b"\r\n\r\n")[
+        0
+    ]
+
+    response = peer.ask(head + b"\r\n\r\n")
+
+    assert (response.status, response.headers["connection"]) == (415, "close")
+    assert peer.rest() == b""
+
+
+# --- keeping and closing --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("version", "connection", "answered"),
+    [
+        ("1.1", None, None),
+        ("1.1", "keep-alive", None),
+        ("1.1", "close", "close"),
+        ("1.0", None, "close"),
+        ("1.0", "keep-alive", "keep-alive"),
+    ],
+)
+def test_connections_are_kept_as_asked(
+    peer: Peer, version: str, connection: str | None, answered: str | None
+) -> None:
+    headers = {} if connection is None else {"Connection": connection}
+    for status, path in ((200, "/v2/models/scale/infer"), (404, "/v2/models/other/infer")):
+        request = row_request(1, version=version, headers=headers, path=path)
+        response = peer.ask(request)
+
+        assert (response.status, response.headers.get("connection")) == (status, answered)
+        if answered == "close":
+            assert peer.rest() == b""
+            return
+
+
+def test_what_follows_a_last_request_is_not_answered(peer: Peer, backend: GatedBackend) -> None:
+    before = backend.computed
+    peer.send(row_request(1) + row_request(2, headers={"Connection": "close"}) + row_request(3))
+
+    assert score(peer.read().body) == 1
+    assert score(peer.read().body) == 2
+    assert peer.rest() == b""
+    assert backend.computed - before <= 2
+
+
+def test_a_draining_server_closes_after_its_answers(peer: Peer, context: DoorContext) -> None:
+    assert peer.ask(row_request(1)).status == 200
+    context.lifecycle.advance(Phase.DRAINING)
+
+    peer.send(row_request(2) + row_request(3))
+
+    assert "connection" not in peer.read().headers
+    response = peer.read()
+    assert (score(response.body), response.headers["connection"]) == (3, "close")
+    assert peer.rest() == b""
+
+
+def test_a_stopping_server_answers_what_it_has(
+    door: HttpDoor, peer: Peer, backend: GatedBackend
+) -> None:
+    with Peer(door) as idle:
+        assert idle.ask(row_request(0)).status == 200
+        backend.gate.clear()
+        peer.send(row_request(1) + cold_request("x"))
+        time.sleep(0.05)
+        door.stop()
+        assert idle.rest() == b""
+        backend.gate.set()
+
+        assert score(peer.read().body) == 1
+        assert peer.read().body == b"cold x"
+        assert peer.rest() == b""
+
+
+def test_a_caller_who_leaves_is_not_computed_for(
+    door: HttpDoor, backend: GatedBackend, observed: Observed
+) -> None:
+    backend.gate.clear()
+    with Peer(door) as first:
+        first.send(row_request(1))
+        time.sleep(0.1)
+        with Peer(door) as second:
+            second.send(row_request(2) + row_request(3))
+            time.sleep(0.1)
+        time.sleep(0.1)
+        before = backend.computed
+        backend.gate.set()
+        assert score(first.read().body) == 1
+        assert score(first.ask(row_request(4)).body) == 4
+
+    assert backend.computed == before + 2
+    assert observed.failures.count(("scale", "oip_http", "CANCELLED")) == 2
+
+
+def test_an_answer_that_is_late_is_replaced_by_an_error(peer: Peer, backend: GatedBackend) -> None:
+    backend.gate.clear()
+    began = time.monotonic()
+
+    response = peer.ask(row_request(1, headers={"Anabranch-Timeout-Ms": "100"}))
+
+    assert response.status == 504
+    assert time.monotonic() - began < 5
+    backend.gate.set()
+    assert score(peer.ask(row_request(2)).body) == 2
+
+
+# --- upgrades -------------------------------------------------------------------------------------
+
+H2C = {
+    "Connection": "Upgrade, HTTP2-Settings",
+    "Upgrade": "h2c",
+    "HTTP2-Settings": "AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA",
+}
+
+
+def test_an_offered_upgrade_is_passed_over(peer: Peer) -> None:
+    peer.send(row_request(1, headers=H2C) + row_request(2) + row_request(3, headers=H2C))
+
+    assert [score(peer.read().body) for _ in range(3)] == [1, 2, 3]
+
+
+def test_an_offered_upgrade_is_passed_over_on_cold_routes(peer: Peer) -> None:
+    request = infer_request(b"x" * 100_000, path="/echo", headers=H2C)
+    for cut in (10, 150, 300, 5000):
+        peer.send(request[:cut])
+        time.sleep(0.01)
+        peer.send(request[cut:])
+
+        assert peer.read().body == b"100000 bytes"
+
+
+def test_a_tunnel_is_refused(peer: Peer) -> None:
+    response = peer.ask(b"CONNECT other:443 HTTP/1.1\r\nHost: other:443\r\n\r\n")
+
+    assert response.status == 501
+    assert peer.rest() == b""
