@@ -178,7 +178,8 @@ def test_bags_are_consistent() -> None:
 
 
 def test_every_datatype_is_made_up_in_its_own_carrier() -> None:
-    kinds = "bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 float double bfloat16 string"
+    kinds = "bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 float double bfloat16"
+    kinds += " string"
     declared = ", ".join(f"{kind}[n] x{i}" for i, kind in enumerate(kinds.split()))
     proto = model(f"g ({declared}) => (bool[n] y) {{ y = Identity(x0) }}")
     signature = read_signature(proto)

@@ -1,0 +1,1 @@
+"""How operators carry rows, one module an operator family; `registry` brings them together."""
