@@ -103,14 +103,14 @@ class Connection:
         deadline: float | None,
     ) -> Answer:
         self._limit(deadline)
+        if self._http.sock is None:
+            self._http.connect()
         sent = False
         try:
             self._http.request(method, self._prefix + path, body or None, dict(headers))
             sent = True
         except (BrokenPipeError, ConnectionResetError):
-            if self._http.sock is None:
-                raise
-            # The server stopped reading; it may have said why (a body over its limit) before that.
+            pass  # the server stopped reading; it may have said why (a body over its limit)
         self._limit(deadline)
         response = self._http.getresponse()
         self._limit(deadline)

@@ -5,12 +5,12 @@ the version's name is a single rename, so readers see no version or all of it, m
 even if the writer is killed. The name is claimed by `mkdir`: of racing writers, one succeeds.
 """
 
-import errno
 import hashlib
 import os
 import secrets
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -88,6 +88,7 @@ class Staging:
 
         Raises:
             Conflict: there is such a version. The folder stays as it was: another may be tried.
+            OSError: the file system refused.
         """
         target = self._model_dir / str(version)
         with (self._folder / manifest_name).open("wb") as writer:
@@ -98,11 +99,14 @@ class Staging:
             _sync_folder(folder)
         try:
             target.mkdir()
-            self._folder.rename(target)  # replaces the empty folder
-        except OSError as error:
-            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
-                raise
+        except FileExistsError:
             raise Conflict(f"version {version} of {self._model_dir.name} is taken") from None
+        try:
+            self._folder.rename(target)  # replaces the empty folder
+        except OSError:
+            with suppress(OSError):  # not if someone has put a file there
+                target.rmdir()
+            raise
         _sync_folder(self._model_dir)
         _sync_folder(self._model_dir.parent)  # where the model itself may be new
         return target

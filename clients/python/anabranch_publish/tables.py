@@ -10,7 +10,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from anabranch_wire.document_fields import KeyType, RowType
-from anabranch_wire.errors import InvalidInput, NotFound
+from anabranch_wire.errors import InvalidInput
 from anabranch_wire.manifest import TableFile
 
 __all__ = ["Rows", "describe", "write"]
@@ -47,20 +47,17 @@ def describe(path: Path, name: str, file: str) -> TableFile:
     """Return the manifest's entry for a table file, from its header.
 
     Args:
-        path: the file.
+        path: the file, which is there.
         name: of the table.
         file: how the manifest names the file.
 
     Raises:
-        NotFound: there is no such file.
         InvalidInput: it is no safetensors file with `keys` [n] of I64 or U64 and `values` [n, dim]
             of F32, F16, BF16 or (with `scale` and `bias`, F16 [n]) I8.
     """
     try:
         with safe_open(path, framework="numpy") as tensors:
             slices = {key: tensors.get_slice(key) for key in tensors.keys()}  # noqa: SIM118
-    except FileNotFoundError:
-        raise NotFound(f"{path}: no such file") from None
     except (OSError, SafetensorError) as error:
         raise InvalidInput(f"table {name!r}: not safetensors: {error}") from None
     found = {key: (str(s.get_dtype()), tuple(s.get_shape())) for key, s in slices.items()}

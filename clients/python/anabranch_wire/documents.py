@@ -45,8 +45,6 @@ def convert(data: object, kind: type[T], what: str) -> T:
     except (msgspec.ValidationError, InvalidInput):
         path, reason = first_fault(data, kind)
         raise InvalidInput(f"{what}: {path}: {reason}" if path else f"{what}: {reason}") from None
-    except RecursionError:
-        raise InvalidInput(f"{what}: nested too deeply") from None
 
 
 def decode_json(data: bytes, kind: type[T], what: str) -> T:

@@ -86,9 +86,9 @@ class Manifest(Document, frozen=True, kw_only=True):
         check_model_name(self.model)
         check_finite(self.created, self.event_time)
         check_unique((table.name for table in self.tables), "table")
-        check_listed(self.files, (self.model_file, *(table.file for table in self.tables)))
         if any(file.path == FILE_NAME for file in self.files):
             raise InvalidInput(f"{FILE_NAME} cannot list itself")
+        check_listed(self.files, (self.model_file, *(table.file for table in self.tables)))
 
 
 def decode(data: bytes) -> Manifest:

@@ -172,6 +172,17 @@ def test_deep_nesting_is_invalid_not_a_crash(data: bytes) -> None:
         decode_json(data, Settings, "m.json")
 
 
+def test_free_keys_may_hold_anything_at_any_depth() -> None:
+    deep: list[object] = []
+    for _ in range(10_000):
+        deep = [deep]
+
+    document = convert({"extra": {"a": deep}}, Settings, "s.yaml")
+
+    with pytest.raises(InvalidInput, match=r"m\.json: "):
+        encode_json(document, "m.json")
+
+
 def test_encoding_is_readable_and_reads_back() -> None:
     document = Settings(tables={"a": Table(dim=8)}, from_=2)
 

@@ -1,3 +1,4 @@
+import errno
 import hashlib
 import os
 import signal
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
 from anabranch_publish import PublishedVersion, Rows, publish_version
+from anabranch_publish.staging import Staging
 from anabranch_wire import manifest
 from anabranch_wire.errors import Conflict, InvalidInput, NotFound
 from anabranch_wire.manifest import Manifest
@@ -232,6 +234,53 @@ def test_int8_tables_carry_scale_and_bias(
     publish_version(model_dir, model_onnx, tables={"t": tmp_path / "t.safetensors"})
 
     assert complete(model_dir / "1").tables[0].dtype == "int8"
+
+
+def test_a_staging_that_lost_a_number_can_take_another(model_dir: Path, model_onnx: Path) -> None:
+    model_dir.mkdir()
+    with Staging(model_dir) as first, Staging(model_dir) as second:
+        for staging in (first, second):
+            staging.copy(model_onnx, "model.onnx")
+        first.publish(1, "manifest.json", b"first")
+        with pytest.raises(Conflict, match="version 1 of ctr is taken"):
+            second.publish(1, "manifest.json", b"second")
+        second.publish(2, "manifest.json", b"another")
+
+    assert (model_dir / "1/manifest.json").read_bytes() == b"first"
+    assert (model_dir / "2/manifest.json").read_bytes() == b"another"
+    assert sorted(path.name for path in model_dir.iterdir()) == ["1", "2"]
+
+
+def test_a_number_taken_meanwhile_is_passed_over(
+    model_dir: Path, model_onnx: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encode = manifest.encode
+
+    def overtaken(document: Manifest) -> bytes:
+        if document.version < 3:
+            (model_dir / str(document.version)).mkdir()
+        return encode(document)
+
+    monkeypatch.setattr(manifest, "encode", overtaken)
+
+    with pytest.raises(Conflict, match="version 1 of ctr is taken"):
+        publish_version(model_dir, model_onnx, version=1)
+    assert publish_version(model_dir, model_onnx).version == 3
+    complete(model_dir / "3")
+
+
+def test_when_the_file_system_refuses_nothing_is_left(
+    model_dir: Path, model_onnx: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, target: Path) -> None:
+        raise OSError(errno.EDQUOT, "quota")
+
+    monkeypatch.setattr(Path, "rename", refuse)
+
+    with pytest.raises(OSError, match="quota"):
+        publish_version(model_dir, model_onnx)
+
+    assert list(model_dir.iterdir()) == []
 
 
 PUBLISH = """

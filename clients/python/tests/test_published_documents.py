@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from anabranch_wire import delta, manifest, plan
-from anabranch_wire.documents import Document
+from anabranch_wire.documents import Document, convert
 from anabranch_wire.errors import InvalidInput, Unsupported
 from anabranch_wire.lookups import Lengths, Offsets
-from anabranch_wire.missing import FallbackKey, Original
+from anabranch_wire.missing import FallbackKey, Original, Vector
 from anabranch_wire.weight_targets import SliceOrScale, ToDense
 
 Plain = dict[str, object]
@@ -151,8 +151,7 @@ TABLE_FILE: Plain = {
         (["files", 0, "path"], "a\0b", "expected printable characters"),
         (["files", 0, "path"], "a/" * 600 + "b", "expected 1 to 1024 bytes"),
         (["files", 0, "path"], "tables", "file 'tables' is also the folder of 'tables/000"),
-        (["files", 0, "path"], "manifest.json", "is used, but not listed"),
-        (["files", 2, "path"], "manifest.json", "only a segment"),
+        (["files", 0, "path"], "manifest.json", "manifest.json cannot list itself"),
     ],
 )
 def test_manifest_refusals(place: list[str | int], value: object, message: str) -> None:
@@ -234,6 +233,12 @@ def test_every_64_bit_key_may_be_the_fallback(key: int) -> None:
     parent(data, ("tables", 1, "missing"))["missing"] = {"policy": "key", "key": key}
     found = plan.decode(json.dumps(data).encode())
     assert found.tables[1].missing == FallbackKey(key=key)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_missing_vectors_are_finite_also_where_the_format_has_a_word_for_it(number: float) -> None:
+    with pytest.raises(InvalidInput, match="value: expected finite numbers"):
+        convert({"policy": "vector", "value": [0.5, number]}, Vector, "model.yaml")
 
 
 def test_the_smallest_documents() -> None:
