@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import httptools
 from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from uvicorn.server import ServerState
 
 from anabranch_server.http.answers import CLOSES, CONTINUE, KEEPS, KEEPS_BY_NAME
@@ -111,6 +112,10 @@ class HotConnection(OrderedConnection):
     def is_receiving(self) -> bool:
         """Whether a request has begun to arrive and is not complete."""
         return self._phase is not _IDLE
+
+    def cycle_received(self) -> RequestResponseCycle | None:
+        """Return uvicorn's state of the request that is being received, if it is a cold one."""
+        return self.cycle if self._phase is _BODY and self._target is None else None
 
     def look_at_request(self, now: float) -> None:
         """Cut a peer that does not go on with its request; close one that has none."""
@@ -231,10 +236,13 @@ class HotConnection(OrderedConnection):
         self._body = b""
         self._body_bytes = 0
         self._target = self.shared.routes.find(self.url)
-        self._check_size(fields)
         if self._target is None:
+            # With a request before it, uvicorn would queue this one itself; the order is kept here.
+            self.cycle = None  # type: ignore[assignment]
+            self._check_size(fields)
             self._hand_over(fields)
             return
+        self._check_size(fields)
         self._refusal = None
         try:
             self._head = read_head(fields)
@@ -363,8 +371,6 @@ class HotConnection(OrderedConnection):
         self.url = url
         self.headers = self.scope["headers"] = headers
         self.expect_100_continue = fields.get(b"expect", b"").lower() == b"100-continue"
-        # With a request before it, uvicorn would queue this one by itself: the order is kept here.
-        self.cycle = None  # type: ignore[assignment]
         try:
             super().on_headers_complete()
         except (httptools.HttpParserError, UnicodeError, AttributeError):

@@ -105,18 +105,21 @@ class OrderedConnection(HttpToolsProtocol):
         """Return what is known of the request that is being received."""
         raise NotImplementedError
 
+    def cycle_received(self) -> RequestResponseCycle | None:
+        """Return uvicorn's state of the request that is being received, if it is a cold one."""
+        raise NotImplementedError
+
     def refuse(self, error: Exception) -> None:
         """Answer `error` after everything before it, read nothing more, and close."""
         if self.is_deaf:
             return
         self.is_deaf = self._must_linger = True
-        newest = self.turns[-1] if self.turns else None
-        if isinstance(newest, ColdTurn) and newest.cycle.more_body:
-            newest.abandon()
-            if newest.cycle.response_started:
-                self.transport.close()
-                return
-            self.turns.pop()
+        cycle = self.cycle_received()
+        if cycle is not None and cycle.response_started:
+            self._close()  # whatever is said now would be taken for a part of that answer
+            return
+        if cycle is not None:
+            self.turns.pop().abandon()
         self.turns.append(FailedTurn(error, self.describe()))
         self.flush()
 
