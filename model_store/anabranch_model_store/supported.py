@@ -12,7 +12,13 @@ from anabranch_model_store.serving_yaml import Deployment
 from anabranch_model_store.version_files import VersionFiles
 from anabranch_wire.errors import Unsupported
 
-__all__ = ["check_contents", "check_deployment", "check_meaning", "unused_keys"]
+__all__ = [
+    "check_contents",
+    "check_deployment",
+    "check_meaning",
+    "has_deltas",
+    "unused_keys",
+]
 
 
 def check_meaning(meaning: ModelMeaning) -> None:
@@ -40,6 +46,11 @@ def check_contents(files: VersionFiles, deployment: Deployment) -> None:
         Unsupported: something in it would be ignored; the message names it and a remedy.
     """
     _refuse("the version", _unavailable_contents(files, deployment))
+
+
+def has_deltas(files: VersionFiles) -> bool:
+    """Whether deltas of the version were published."""
+    return any(files.folder.glob("deltas/*/delta.json"))
 
 
 def unused_keys(meaning: ModelMeaning) -> tuple[str, ...]:
@@ -103,5 +114,5 @@ def _unavailable_contents(files: VersionFiles, deployment: Deployment) -> Iterat
         yield f"tables outside the ONNX file ({files.manifest.tables[0].file})"
     if files.below("golden", ".json") and deployment.golden == "refuse":
         yield "golden requests (set golden: off in serving.yaml to serve without that proof)"
-    if deployment.deltas.apply == "auto" and any(files.folder.glob("deltas/*/delta.json")):
+    if deployment.deltas.apply == "auto" and has_deltas(files):
         yield "deltas (set deltas: {apply: manual} in serving.yaml to serve without them)"

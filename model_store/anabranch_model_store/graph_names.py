@@ -1,0 +1,67 @@
+"""Whether the names in model.yaml are those of the graph that it speaks of."""
+
+import difflib
+from collections.abc import Collection, Iterator
+from typing import Final
+
+from anabranch_graph_opt.row_axes import InputAxis
+from anabranch_graph_opt.signature import Signature
+from anabranch_model_store.model_yaml import ModelMeaning
+from anabranch_wire.errors import InvalidInput
+
+__all__ = ["check_names", "declared_axes"]
+
+_SHOWN: Final = 20
+
+
+def check_names(meaning: ModelMeaning, signature: Signature) -> None:
+    """Check that every input and output that model.yaml names is one of the graph.
+
+    Raises:
+        InvalidInput: one is not; the message names the place and what was probably meant.
+    """
+    inputs = [spec.name for spec in signature.inputs]
+    outputs = [spec.name for spec in signature.outputs]
+    filled = {lookup.feature for lookup in meaning.lookups}
+    for place, name in _named_inputs(meaning, filled):
+        _check(place, name, "input", inputs)
+    for name in meaning.outputs:
+        _check("outputs", name, "output", outputs)
+    for name in meaning.calibration:
+        _check("calibration", name, "output", outputs)
+    if meaning.ranking is not None:
+        for name in meaning.ranking.score.heads:
+            _check("ranking.score", name, "output", outputs)
+
+
+def declared_axes(meaning: ModelMeaning) -> dict[str, InputAxis]:
+    """Return what model.yaml says about axis 0 of inputs, by input."""
+    return {
+        name: InputAxis(declared.axis, declared.bag) for name, declared in meaning.inputs.items()
+    }
+
+
+def _named_inputs(meaning: ModelMeaning, filled: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Yield place and name of each graph input; features that lookups take feed none."""
+    for name in meaning.inputs:
+        yield "inputs", name
+    if isinstance(meaning.user_inputs, tuple):
+        for name in meaning.user_inputs:
+            yield "user_inputs", name
+    for lookup in meaning.lookups:
+        yield "lookups", lookup.output.input
+    for index, feature in enumerate(meaning.features):
+        if feature.name not in filled:
+            for span in feature.spans:
+                yield f"features[{index}]", span.input
+
+
+def _check(place: str, name: str, kind: str, known: list[str]) -> None:
+    if name in known:
+        return
+    close = difflib.get_close_matches(name, known, n=1)
+    meant = f", did you mean {close[0]!r}?" if close else ";"
+    raise InvalidInput(
+        f"model.yaml: {place}: the graph has no {kind} {name!r}{meant} "
+        f"it has {', '.join(map(repr, known[:_SHOWN]))}{' ...' if len(known) > _SHOWN else ''}"
+    )

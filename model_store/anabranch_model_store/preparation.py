@@ -1,0 +1,177 @@
+"""From a version folder to a version that a session group can load, or to the reason why not.
+
+Everything that can be wrong with a version is found here, before any executor knows of it: files,
+meaning, graph, rows, and the requests it brings along.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from anabranch_graph_opt.example_inputs import ExampleInputs
+from anabranch_graph_opt.model_source import open_model
+from anabranch_graph_opt.running import Array, ModelRunner
+from anabranch_graph_opt.signature import read_signature
+from anabranch_model_store.graph_names import check_names, declared_axes
+from anabranch_model_store.memory import check_fits
+from anabranch_model_store.model_yaml import ModelMeaning
+from anabranch_model_store.onnx_files import OnnxFile, check_onnx_file
+from anabranch_model_store.repository import ModelFolder
+from anabranch_model_store.row_layouts import RowQuestion, row_layout
+from anabranch_model_store.serving_yaml import Deployment
+from anabranch_model_store.supported import (
+    check_contents,
+    check_deployment,
+    check_meaning,
+    has_deltas,
+    unused_keys,
+)
+from anabranch_model_store.version_files import VersionFiles, verify_version
+from anabranch_model_store.warmup_files import Sample, read_samples
+from anabranch_model_store.warmup_runs import made_up_examples, proven_examples
+from anabranch_model_store.yaml_files import read_meaning
+from anabranch_runtime.models import DenseModel, RowLayout
+from anabranch_wire.errors import NotFound
+from anabranch_wire.manifest import Manifest
+from anabranch_wire.snapshots import Snapshot
+
+__all__ = ["PreparedVersion", "prepare_version"]
+
+_MODEL_FILE: Final = "model.onnx"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PreparedVersion:
+    """A version that was found good.
+
+    Attributes:
+        snapshot: model and version.
+        model: what a backend builds.
+        meaning: its model.yaml.
+        deployment: the model's serving.yaml.
+        manifest: None where the version was taken because it was still.
+        identity: what deltas name their base by.
+        examples: requests that it computes, to warm executors with; none where it brings none and
+            none were to be made.
+        notes: what an operator should know, in words; each is worth a log line.
+    """
+
+    snapshot: Snapshot
+    model: DenseModel
+    meaning: ModelMeaning
+    deployment: Deployment
+    manifest: Manifest | None
+    identity: str
+    examples: tuple[Mapping[str, Array], ...]
+    notes: tuple[str, ...]
+
+
+def prepare_version(
+    folder: ModelFolder,
+    number: int,
+    deployment: Deployment,
+    runner: ModelRunner,
+    available_bytes: int | None = None,
+) -> PreparedVersion:
+    """Verify a version of a model and find out all that is needed to serve it.
+
+    Reads every file of the version once and runs the graph some dozens of times on few rows.
+
+    Args:
+        folder: of the model.
+        number: of the version.
+        deployment: the model's serving.yaml.
+        runner: runs the graph for checks; used by this thread alone meanwhile.
+        available_bytes: memory that the machine has left; None where that is not known.
+
+    Raises:
+        NotFound: there is no such version, or no ONNX file in it.
+        Corrupt: a file is damaged.
+        InvalidInput: a file is malformed, contradicts another, or gives other answers than it says.
+        Unsupported: it needs what this release does not have.
+        TooLarge: it passes a limit, or does not fit into memory.
+        Conflict, Unavailable: files changed while they were read, or cannot be read.
+    """
+    version = folder.versions.get(number)
+    if version is None:
+        raise NotFound(f"model {folder.name!r} has no version {number} in the repository")
+    snapshot = Snapshot(folder.name, number)
+    files = verify_version(version.path, snapshot)
+    meaning = read_meaning(files, folder.path)
+    check_meaning(meaning)
+    check_deployment(deployment)
+    check_contents(files, deployment)
+    onnx_file = _onnx_file(files, meaning)
+    check_fits(onnx_file.bytes, deployment.memory.max_bytes, available_bytes)
+
+    opened = _open(onnx_file, files, meaning, deployment)
+    rows = row_layout(opened.question, meaning.row_independent, runner)
+    signature = opened.question.signature
+    model = DenseModel(onnx_file.path, signature.inputs, signature.outputs, rows)
+    return PreparedVersion(
+        snapshot=snapshot,
+        model=model,
+        meaning=meaning,
+        deployment=deployment,
+        manifest=files.manifest,
+        identity=files.identity,
+        examples=_examples(opened, model, meaning, runner),
+        notes=tuple(_notes(files, meaning, deployment, rows)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A graph with the requests that it may be tried on."""
+
+    question: RowQuestion
+    samples: Sequence[Sample]
+
+
+def _onnx_file(files: VersionFiles, meaning: ModelMeaning) -> OnnxFile:
+    name = files.manifest.model_file if files.manifest else _MODEL_FILE
+    if name not in files:
+        others = [path for path in files.bytes if path.endswith(".onnx")]
+        found = f"found {', '.join(others[:5])}" if others else "found no .onnx file at all"
+        raise NotFound(f"the version has no {name}; {found}")
+    return check_onnx_file(files, name, allow_custom_ops="custom_ops" in meaning.optimize.allow)
+
+
+def _open(
+    onnx_file: OnnxFile, files: VersionFiles, meaning: ModelMeaning, deployment: Deployment
+) -> _Opened:
+    graph = open_model(onnx_file.path)
+    signature = read_signature(graph)
+    check_names(meaning, signature)
+    axes = declared_axes(meaning)
+    samples = read_samples(files, signature.inputs, signature.outputs)
+    source = ExampleInputs(signature, graph, axes) if deployment.warmup.generate else None
+    inputs = [sample.inputs for sample in samples]
+    return _Opened(RowQuestion(onnx_file.path, graph, signature, axes, source, inputs), samples)
+
+
+def _examples(
+    opened: _Opened, model: DenseModel, meaning: ModelMeaning, runner: ModelRunner
+) -> tuple[Mapping[str, Array], ...]:
+    if opened.samples:
+        budget = meaning.optimize.budget.max_abs_diff
+        return proven_examples(opened.samples, model, budget, runner)
+    if opened.question.examples is None:
+        return ()
+    return made_up_examples(opened.question.examples, model, runner)
+
+
+def _notes(
+    files: VersionFiles, meaning: ModelMeaning, deployment: Deployment, rows: RowLayout
+) -> Iterator[str]:
+    if not rows.independent:
+        yield f"requests are neither merged nor cut: {rows.reason}"
+    unused = unused_keys(meaning)
+    if unused:
+        yield f"model.yaml: no door of this release uses {', '.join(unused)}"
+    if files.unlisted:
+        yield f"not listed in manifest.json and left alone: {', '.join(files.unlisted[:10])}"
+    if deployment.golden == "warn" and files.below("golden", ".json"):
+        yield "golden requests are not run in this release"
+    if deployment.deltas.apply == "manual" and has_deltas(files):
+        yield "deltas are not applied in this release"

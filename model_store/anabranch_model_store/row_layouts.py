@@ -1,0 +1,131 @@
+"""How rows flow through a version: what the graph proves, what runs confirm, what a person says.
+
+Rows are called independent only where runs confirm it, whoever claims it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, Literal
+
+import numpy as np
+import onnx_ir as ir
+
+from anabranch_graph_opt.example_inputs import ExampleInputs
+from anabranch_graph_opt.row_axes import InputAxis, resolve_row_axes
+from anabranch_graph_opt.row_check import check_rows
+from anabranch_graph_opt.row_flow import RowProof, prove_rows
+from anabranch_graph_opt.running import Array, ModelRunner
+from anabranch_graph_opt.signature import Signature
+from anabranch_runtime.models import RowLayout
+from anabranch_wire.errors import InvalidInput
+
+__all__ = ["RowQuestion", "row_layout"]
+
+Claim = bool | Literal["auto"]
+
+_CASE_ROWS: Final = (12, 5)
+_SEED: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class RowQuestion:
+    """A graph whose row layout is asked for.
+
+    Attributes:
+        path: of the ONNX file, as the runner takes it.
+        graph: the same file, opened.
+        signature: of the graph.
+        axes: what model.yaml says about axis 0 of inputs.
+        examples: makes inputs up; None where that is not wanted.
+        samples: inputs that the version brings along.
+    """
+
+    path: Path
+    graph: ir.Model
+    signature: Signature
+    axes: Mapping[str, InputAxis]
+    examples: ExampleInputs | None
+    samples: Sequence[Mapping[str, Array]]
+
+
+def row_layout(question: RowQuestion, claim: Claim, runner: ModelRunner) -> RowLayout:
+    """Return how rows flow through a graph.
+
+    Args:
+        question: the graph.
+        claim: `row_independent` of model.yaml. False is taken at its word; True stands for what the
+            graph does not prove, but runs have to confirm it.
+        runner: runs the graph.
+
+    Raises:
+        InvalidInput: the claim is True and runs, or the inputs, contradict it; or axes do not fit
+            the graph.
+    """
+    proof = prove_rows(question.graph, question.axes)
+    if claim is False:
+        return _apart(question, proof, "model.yaml says so (row_independent: false)")
+    if claim is True and not proof.independent:
+        proof = _claimed(question, proof)
+    if not proof.independent:
+        return _apart(question, proof, proof.reason)
+    check = check_rows(
+        runner, question.path, question.signature, proof, _cases(question, proof.input_axes)
+    )
+    if claim is True and not check.ok:
+        raise InvalidInput(f"model.yaml: row_independent: true, but {check.difference}")
+    return _layout(question.signature, check.applied_to(proof))
+
+
+def _claimed(question: RowQuestion, proof: RowProof) -> RowProof:
+    """What the modeller's word makes of a proof that failed."""
+    kinds = {axis.kind for axis in question.axes.values()}
+    if "bag" in kinds or "ids" in kinds:
+        return proof  # true or not, such requests run one by one
+    unclear = resolve_row_axes(question.signature, question.axes).unclear
+    if unclear or all(axis is None for axis in proof.input_axes.values()):
+        raise InvalidInput(f"model.yaml: row_independent: true, but {proof.reason}")
+    return RowProof(
+        independent=True,
+        min_rows=1,
+        input_axes=proof.input_axes,
+        output_axes={spec.name: 0 for spec in question.signature.outputs},
+        reason="",
+        paddable=True,
+        splittable=True,
+    )
+
+
+def _cases(
+    question: RowQuestion, input_axes: Mapping[str, int | None]
+) -> list[Mapping[str, Array]]:
+    """Batches to check with: made up ones, and then those that somebody stands for."""
+    rng = np.random.default_rng(_SEED)
+    made_up = (
+        []
+        if question.examples is None
+        else [question.examples.batch(rows, rng) for rows in _CASE_ROWS]
+    )
+    return [*made_up, *question.samples]
+
+
+def _layout(signature: Signature, proof: RowProof) -> RowLayout:
+    return RowLayout(
+        independent=proof.independent,
+        min_rows=proof.min_rows if proof.independent else 1,
+        input_axes=tuple(proof.input_axes[spec.name] for spec in signature.inputs),
+        output_axes=tuple(proof.output_axes.get(spec.name) for spec in signature.outputs),
+        reason=proof.reason,
+        splittable=proof.splittable,
+    )
+
+
+def _apart(question: RowQuestion, proof: RowProof, reason: str) -> RowLayout:
+    """The layout of a graph whose requests each run as they came."""
+    axes = dict(proof.input_axes)
+    if resolve_row_axes(question.signature, question.axes).unclear:
+        axes = dict.fromkeys(axes)  # nobody knows which of them have to agree
+    apart = replace(
+        proof, independent=False, input_axes=axes, output_axes={}, reason=reason, splittable=False
+    )
+    return _layout(question.signature, apart)
