@@ -4,6 +4,7 @@
 its own part and never the whole. Times in seconds, sizes in bytes.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal
@@ -213,12 +214,12 @@ class Folders:
     Attributes:
         cache: downloads, segments, optimised graphs; may be deleted while stopped.
         state: pins and labels set at run time.
-        run: sockets and the ready file; None names it after the HTTP port once that is known.
+        run: sockets and the ready file; `{http_port}` in it stands for that port.
     """
 
     cache: Path
     state: Path
-    run: Path | None
+    run: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +269,7 @@ class ServeConfig:
         allow_empty: whether an empty repository is ready.
         ready_file: a second place for ready.json.
         notes: sentences the operator should read once, as a changed setting without effect.
+        shown: the settings this came from as plain data, secrets masked.
     """
 
     repository: RepositoryConfig
@@ -282,3 +284,4 @@ class ServeConfig:
     allow_empty: bool
     ready_file: Path | None
     notes: tuple[str, ...] = field(default=())
+    shown: Mapping[str, object] = field(default_factory=dict)

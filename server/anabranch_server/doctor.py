@@ -76,6 +76,7 @@ def examine(folders: Folders) -> Report:
         check_port_sharing,
         lambda: check_folder("cache folder", folders.cache),
         lambda: check_folder("state folder", folders.state),
+        lambda: check_folder("run folder", folders.run.parent),
     )
     return Report(tuple(look() for look in looks))
 

@@ -5,10 +5,19 @@ import stat
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from anabranch_wire.errors import PermissionDenied, Unavailable
 
-__all__ = ["default_cache_dir", "default_run_dir", "default_state_dir", "own_folder"]
+__all__ = [
+    "default_cache_dir",
+    "default_run_dir",
+    "default_state_dir",
+    "own_folder",
+    "run_dir_at",
+]
+
+_HTTP_PORT: Final = "{http_port}"
 
 
 def default_cache_dir(environ: Mapping[str, str]) -> Path:
@@ -21,11 +30,16 @@ def default_state_dir(environ: Mapping[str, str]) -> Path:
     return _xdg(environ, "XDG_STATE_HOME", ".local/state") or _private_tmp() / "state"
 
 
-def default_run_dir(environ: Mapping[str, str], http_port: int) -> Path:
-    """Return the run folder of the server on `http_port`, so that several servers keep apart."""
+def default_run_dir(environ: Mapping[str, str]) -> Path:
+    """Return where sockets and the ready file go: a template, so that servers keep apart."""
     runtime = environ.get("XDG_RUNTIME_DIR", "")
     base = Path(runtime) / "anabranch" if Path(runtime).is_absolute() else _private_tmp() / "run"
-    return base / str(http_port)
+    return base / _HTTP_PORT
+
+
+def run_dir_at(template: Path, http_port: int) -> Path:
+    """Return a run folder with `{http_port}` filled in."""
+    return Path(str(template).replace(_HTTP_PORT, str(http_port)))
 
 
 def own_folder(path: Path) -> Path:

@@ -40,7 +40,7 @@ from anabranch_server.config import (
     WatchConfig,
 )
 from anabranch_server.cores import workers_for
-from anabranch_server.folders import default_cache_dir, default_state_dir
+from anabranch_server.folders import default_cache_dir, default_run_dir, default_state_dir
 from anabranch_server.limits import Limits
 from anabranch_server.settings_layers import Layer, environment_layer, file_layer, flags_layer
 from anabranch_server.support import check_supported, notes_on
@@ -160,8 +160,8 @@ class ReadSettings:
         values = self.settings.values()
         return {name: by for name, by in self.spellings.items() if values[name] != SETTINGS[name]}
 
-    def to_yaml(self) -> str:
-        """Return the effective settings as a settings file, secrets as `***`."""
+    def shown(self) -> dict[str, object]:
+        """Return the effective settings as plain data, groups as mappings, secrets as `***`."""
         document: dict[str, object] = {}
         for name, value in self.settings.values().items():
             shown = _plain("***" if name in _SECRET and value is not None else value)
@@ -172,7 +172,11 @@ class ReadSettings:
                 inner[key] = shown
             else:
                 document[name] = shown
-        return yaml.safe_dump(document, sort_keys=False)
+        return document
+
+    def to_yaml(self) -> str:
+        """Return `shown` as a settings file."""
+        return yaml.safe_dump(self.shown(), sort_keys=False)
 
 
 def read_settings(
@@ -193,7 +197,11 @@ def read_settings(
         layers.append(file_layer(file, SETTINGS))
     for layer in layers:
         _refuse_bools_for_numbers(layer)
-    folders = {"cache_dir": default_cache_dir(environ), "state_dir": default_state_dir(environ)}
+    folders = {
+        "cache_dir": default_cache_dir(environ),
+        "state_dir": default_state_dir(environ),
+        "run_dir": default_run_dir(environ),
+    }
     nested: list[dict[str, object]] = [*(layer.nested() for layer in layers), {**folders}]
 
     class Layered(Settings):
@@ -228,8 +236,6 @@ def serve_config(read: ReadSettings, repository: str, cores: int) -> ServeConfig
     settings = read.settings
     check_supported(read.changed())
     workers, worker_notes = _worker_count(settings.workers, cores)
-    assert settings.cache_dir is not None
-    assert settings.state_dir is not None
     return ServeConfig(
         repository=RepositoryConfig(
             _repository_path(repository), settings.models, settings.settle_s
@@ -244,7 +250,9 @@ def serve_config(read: ReadSettings, repository: str, cores: int) -> ServeConfig
             settings.admin_grpc_port,
         ),
         limits=settings.limits,
-        folders=Folders(settings.cache_dir, settings.state_dir, settings.run_dir),
+        folders=Folders(
+            _given(settings.cache_dir), _given(settings.state_dir), _given(settings.run_dir)
+        ),
         logs=LogConfig(settings.log_format, settings.log_level, settings.access_log),
         runtime=settings.runtime,
         grpc=settings.grpc,
@@ -253,7 +261,13 @@ def serve_config(read: ReadSettings, repository: str, cores: int) -> ServeConfig
         allow_empty=settings.allow_empty,
         ready_file=settings.ready_file,
         notes=(*worker_notes, *notes_on(read.changed())),
+        shown=read.shown(),
     )
+
+
+def _given(folder: Path | None) -> Path:
+    assert folder is not None, "read_settings gives every folder a default"
+    return folder
 
 
 def _worker_count(asked: int, cores: int) -> tuple[int, tuple[str, ...]]:

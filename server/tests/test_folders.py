@@ -9,6 +9,7 @@ from anabranch_server.folders import (
     default_run_dir,
     default_state_dir,
     own_folder,
+    run_dir_at,
 )
 from anabranch_wire.errors import PermissionDenied, Unavailable
 
@@ -18,7 +19,7 @@ def test_xdg_folders_win(tmp_path: Path) -> None:
 
     assert default_cache_dir(environ) == Path("/c/anabranch")
     assert default_state_dir(environ) == Path("/s/anabranch")
-    assert default_run_dir(environ, 8000) == Path("/r/anabranch/8000")
+    assert default_run_dir(environ) == Path("/r/anabranch/{http_port}")
 
 
 def test_home_comes_next(tmp_path: Path) -> None:
@@ -33,7 +34,7 @@ def test_without_a_home_a_folder_of_the_user_is_taken() -> None:
 
     assert default_cache_dir({"HOME": "/nonexistent"}).parts[-2:] == (private, "cache")
     assert default_state_dir({}).parts[-2:] == (private, "state")
-    assert default_run_dir({}, 9000).parts[-3:] == (private, "run", "9000")
+    assert run_dir_at(default_run_dir({}), 9000).parts[-3:] == (private, "run", "9000")
 
 
 def test_own_folder_is_made_private(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The installed ONNX Runtime: exactly one of its two distributions, and its errors in our words."""
 
+import os
 import re
 from importlib import metadata
 from types import ModuleType
@@ -20,7 +21,10 @@ _MEMORY: Final = ("bad_alloc", "bad allocation", "Failed to allocate memory")
 
 
 def import_onnxruntime() -> ModuleType:
-    """Import ONNX Runtime.
+    """Import ONNX Runtime, its telemetry off.
+
+    Official builds send events to Microsoft and keep a device id in the user's cache folder unless
+    the environment says otherwise before the first import (Privacy.md of onnxruntime 1.32).
 
     Both distributions own the same files, so with both installed the last one wins silently.
 
@@ -33,6 +37,7 @@ def import_onnxruntime() -> ModuleType:
             "both onnxruntime and onnxruntime-gpu are installed and overwrite each other's files: "
             "uninstall both, then install anabranch with exactly one of the extras [cpu] and [gpu]"
         )
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     try:
         import onnxruntime
     except ImportError as error:

@@ -18,9 +18,7 @@ from anabranch_runtime.cpu import kernel_isa
 from anabranch_server.metrics.names import METRICS
 from anabranch_server.metrics.process import process_figures
 
-__all__ = ["CONTENT_TYPE", "Exposition"]
-
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+__all__ = ["Exposition"]
 
 _AnyFamily = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 
@@ -44,7 +42,7 @@ class Exposition(Collector):
         self._registry.register(self)
 
     def render(self) -> bytes:
-        """Return the text of a scrape, in the format of `CONTENT_TYPE`."""
+        """Return the text of a scrape, in version 0.0.4 of Prometheus' format."""
         return generate_latest(self._registry)
 
     def describe(self) -> Iterable[Family]:

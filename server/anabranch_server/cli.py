@@ -1,0 +1,65 @@
+"""The command line: `anabranch COMMAND`.
+
+Results go to standard output, everything said to people to standard error. Exit codes: 0 done,
+1 failed, 2 wrong usage or settings. Commands import what they need when they run, so that
+`anabranch --help` is quick.
+"""
+
+import sys
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from anabranch_server.commands.demo import demo
+from anabranch_server.commands.doctor import doctor
+from anabranch_server.commands.publish import publish
+from anabranch_server.commands.score import score
+from anabranch_server.commands.serve import serve
+from anabranch_server.commands.status import status
+from anabranch_wire.errors import AnabranchError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="anabranch",
+    help="Online inference server for recommendation models.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+for command in (serve, demo, score, status, publish, doctor):
+    app.command()(command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"anabranch {version('anabranch')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    _: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Online inference server for recommendation models."""
+
+
+def main() -> None:
+    """Run the command line and exit."""
+    try:
+        app(prog_name="anabranch")
+    except AnabranchError as error:
+        print(f"anabranch: {error.message}", file=sys.stderr)
+        sys.exit(1)
+    except BrokenPipeError:
+        # The reader of our output left; there is nobody to tell.
+        sys.stderr.close()
+        sys.exit(1)

@@ -1,0 +1,1 @@
+"""One module per command; what a command needs is imported when it runs."""

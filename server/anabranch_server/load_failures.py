@@ -1,0 +1,36 @@
+"""Why a version could not be served, as one word of a closed set: for logs, metrics and admin."""
+
+from typing import Final, Literal
+
+from anabranch_wire.errors import (
+    AnabranchError,
+    Conflict,
+    Corrupt,
+    InvalidInput,
+    NotFound,
+    TooLarge,
+    Unavailable,
+    Unsupported,
+)
+
+__all__ = ["FailureReason", "failure_reason"]
+
+FailureReason = Literal["checksum", "invalid", "unreachable", "too_large", "internal"]
+
+_REASONS: Final[tuple[tuple[type[AnabranchError], FailureReason], ...]] = (
+    (Corrupt, "checksum"),
+    (InvalidInput, "invalid"),
+    (Unsupported, "invalid"),
+    (TooLarge, "too_large"),
+    (NotFound, "unreachable"),
+    (Unavailable, "unreachable"),
+    (Conflict, "unreachable"),
+)
+
+
+def failure_reason(error: AnabranchError) -> FailureReason:
+    """Return the word for `error`; what nobody foresaw is `internal`."""
+    for kind, reason in _REASONS:
+        if isinstance(error, kind):
+            return reason
+    return "internal"

@@ -1,0 +1,33 @@
+"""How many connections the kernel has open at given ports: the same for HTTP and gRPC."""
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Final
+
+__all__ = ["open_connections"]
+
+_ESTABLISHED: Final = "01"
+
+
+def open_connections(ports: Collection[int], net: Path = Path("/proc/self/net")) -> int | None:
+    """Return the number of established TCP connections whose local port is one of `ports`.
+
+    Args:
+        ports: local ports.
+        net: folder of the kernel's tables (proc(5), `/proc/net/tcp`).
+
+    Returns:
+        The number, or None where the kernel does not tell.
+    """
+    wanted = {f"{port:04X}" for port in ports}
+    count, told = 0, False
+    for table in ("tcp", "tcp6"):
+        try:
+            lines = (net / table).read_text().splitlines()[1:]
+        except OSError:
+            continue
+        told = True
+        for line in lines:
+            _, local, _, state, *_ = line.split(maxsplit=4)
+            count += state == _ESTABLISHED and local.rpartition(":")[2] in wanted
+    return count if told else None
