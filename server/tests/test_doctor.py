@@ -25,7 +25,9 @@ INFINITE = resource.RLIM_INFINITY
 
 
 def test_this_machine_can_run_a_server(tmp_path: Path) -> None:
-    report = examine(Folders(tmp_path / "cache", tmp_path / "state", tmp_path / "run" / "{http_port}"))
+    report = examine(
+        Folders(tmp_path / "cache", tmp_path / "state", tmp_path / "run" / "{http_port}")
+    )
 
     assert report.ok, report
     names = [check.name for check in report.checks]
@@ -34,7 +36,9 @@ def test_this_machine_can_run_a_server(tmp_path: Path) -> None:
 
 
 def test_whatever_is_wrong_comes_with_a_remedy(tmp_path: Path) -> None:
-    report = examine(Folders(tmp_path / "cache", tmp_path / "state", tmp_path / "run" / "{http_port}"))
+    report = examine(
+        Folders(tmp_path / "cache", tmp_path / "state", tmp_path / "run" / "{http_port}")
+    )
     for check in report.checks:
         assert (check.status == "ok") == (check.remedy == ""), check
 
