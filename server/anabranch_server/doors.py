@@ -9,17 +9,26 @@ from anabranch_runtime.requests import Ticket
 from anabranch_server.lifecycle import Lifecycle
 from anabranch_server.limits import Limits
 
-__all__ = ["DoorContext", "Protocol", "RequestObserver"]
+__all__ = ["CutReason", "DoorContext", "Protocol", "RequestObserver"]
 
 Protocol = Literal["oip_http", "oip_grpc", "tfs_http", "tfs_grpc", "eas", "rank_http", "rank_grpc"]
 """Value of the `protocol` label of metrics and access lines."""
+
+CutReason = Literal["slow_reader", "slow_writer", "idle", "too_large"]
+"""Why the server closes a connection that its caller would have kept."""
 
 
 class RequestObserver(Interface):
     """Counts requests. Safe from any thread; must cost about a microsecond and never raise."""
 
     def scored(
-        self, ticket: Ticket, protocol: Protocol, duration_s: float, bytes_in: int, bytes_out: int
+        self,
+        ticket: Ticket,
+        protocol: Protocol,
+        duration_s: float,
+        bytes_in: int,
+        bytes_out: int,
+        request_id: str,
     ) -> None:
         """A request was answered with scores.
 
@@ -29,10 +38,17 @@ class RequestObserver(Interface):
             duration_s: from its last received byte to the answer handed to the transport.
             bytes_in: body bytes as received.
             bytes_out: body bytes of the answer.
+            request_id: as echoed.
         """
 
     def failed(
-        self, model: str, protocol: Protocol, code: str, duration_s: float, bytes_in: int
+        self,
+        model: str,
+        protocol: Protocol,
+        code: str,
+        duration_s: float,
+        bytes_in: int,
+        request_id: str,
     ) -> None:
         """A request was answered with an error.
 
@@ -42,14 +58,13 @@ class RequestObserver(Interface):
             code: gRPC status name, such as `INVALID_ARGUMENT`.
             duration_s: from its last received byte to the answer handed to the transport.
             bytes_in: body bytes as received.
+            request_id: as echoed.
         """
 
     def connections(self, protocol: Protocol, change: int) -> None:
         """A connection was opened (+1) or closed (-1)."""
 
-    def connection_cut(
-        self, protocol: Protocol, reason: Literal["slow_reader", "slow_writer", "idle", "too_large"]
-    ) -> None:
+    def connection_cut(self, protocol: Protocol, reason: CutReason) -> None:
         """The server closed a connection for `reason`."""
 
 

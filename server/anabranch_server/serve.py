@@ -56,7 +56,11 @@ async def _serve(config: ServeConfig) -> bool:
             own_folder(folder)
         run_dir = own_folder(run_dir_at(config.folders.run, claims.http.port))
         worker = Worker(
-            _WORKER, config.limits, allow_empty=config.allow_empty, version=version("anabranch")
+            _WORKER,
+            config.limits,
+            access_log=config.logs.access,
+            allow_empty=config.allow_empty,
+            version=version("anabranch"),
         )
         loader = Loader(config.repository, worker, usable_cores() // config.workers or 1)
         supervisor = Supervisor(config, claims, worker, loader, run_dir)

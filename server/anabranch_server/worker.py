@@ -14,6 +14,7 @@ from anabranch_runtime.backends import load_backend
 from anabranch_runtime.catalog import Catalog, ServingState
 from anabranch_runtime.session_group import SessionGroup
 from anabranch_runtime.settings import GroupSettings
+from anabranch_server.access_log import AccessLog
 from anabranch_server.app import create_app
 from anabranch_server.asgi_server import AsgiServer
 from anabranch_server.config import GrpcConfig
@@ -51,17 +52,20 @@ class Worker:
         started: seconds since 1970.
     """
 
-    def __init__(self, index: int, limits: Limits, *, allow_empty: bool, version: str) -> None:
+    def __init__(
+        self, index: int, limits: Limits, *, access_log: bool, allow_empty: bool, version: str
+    ) -> None:
         self.index = index
         self.started = time.time()
         self.catalog = Catalog()
         self.lifecycle = Lifecycle(self.catalog, allow_empty=allow_empty)
         self.page = create_page()
+        counters = RequestCounters(self.page, self.catalog)
         self.context = DoorContext(
             self.catalog,
             limits,
             self.lifecycle,
-            RequestCounters(self.page, self.catalog),
+            AccessLog(counters) if access_log else counters,
             version,
         )
         self._groups: dict[str, SessionGroup] = {}

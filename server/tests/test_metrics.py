@@ -82,7 +82,7 @@ def parts(tmp_path: Path) -> Iterator[Parts]:
 def test_a_scored_request_counts_everywhere_it_should(parts: Parts) -> None:
     ticket = parts.score(rows=3)
 
-    parts.requests.scored(ticket, "oip_http", 0.0042, bytes_in=100, bytes_out=50)
+    parts.requests.scored(ticket, "oip_http", 0.0042, 100, 50, "r")
 
     version = {"model": "ctr", "version": "42"}
     protocol = {**version, "protocol": "oip_http"}
@@ -115,7 +115,7 @@ def test_batches_count_by_version_and_executor(parts: Parts) -> None:
 
 def test_failures_count_by_code_and_only_known_models_get_a_name(parts: Parts) -> None:
     for name in ("ctr", "nobody", "x" * 5000, 'a"b\n', "_unknown"):
-        parts.requests.failed(name, "oip_grpc", "INVALID_ARGUMENT", 0.001, 10)
+        parts.requests.failed(name, "oip_grpc", "INVALID_ARGUMENT", 0.001, 10, "r")
 
     at = {"version": "", "protocol": "oip_grpc", "code": "INVALID_ARGUMENT"}
     assert parts.value("anabranch_requests_total", model="ctr", **at) == 1
@@ -177,7 +177,7 @@ def test_process_figures_are_plausible(parts: Parts) -> None:
 
 def test_every_shown_series_is_in_the_table_with_its_labels(parts: Parts) -> None:
     ticket = parts.score(rows=1)
-    parts.requests.scored(ticket, "oip_http", 0.001, 1, 1)
+    parts.requests.scored(ticket, "oip_http", 0.001, 1, 1, "r")
     text = parts.exposition.render().decode()
 
     seen = set()
@@ -208,8 +208,8 @@ def test_nothing_is_lost_between_threads(parts: Parts) -> None:
 
     def count() -> None:
         for _ in range(500):
-            parts.requests.scored(ticket, "oip_http", 0.001, 1, 1)
-            parts.requests.failed("ctr", "oip_http", "NOT_FOUND", 0.001, 1)
+            parts.requests.scored(ticket, "oip_http", 0.001, 1, 1, "r")
+            parts.requests.failed("ctr", "oip_http", "NOT_FOUND", 0.001, 1, "r")
 
     threads = [threading.Thread(target=count) for _ in range(4)]
     for thread in threads:
@@ -231,7 +231,7 @@ def test_a_full_page_loses_series_but_not_requests(
     requests = RequestCounters(small, parts.catalog)
 
     for protocol in ("oip_http", "oip_grpc", "eas"):
-        requests.scored(ticket, protocol, 0.001, 1, 1)
+        requests.scored(ticket, protocol, 0.001, 1, 1, "r")
         requests.connections(protocol, 1)
 
     events = [getattr(record, "event", None) for record in caplog.records]

@@ -113,9 +113,13 @@ class HotTurn(LoopTicket):
         observer = call.line.observer
         failure = self._failure
         if failure is None:
-            observer.scored(self, call.protocol, taken_s, call.bytes_in, self._body_bytes)
+            observer.scored(
+                self, call.protocol, taken_s, call.bytes_in, self._body_bytes, call.request_id
+            )
         else:
-            observer.failed(call.model, call.protocol, failure.grpc, taken_s, call.bytes_in)
+            observer.failed(
+                call.model, call.protocol, failure.grpc, taken_s, call.bytes_in, call.request_id
+            )
 
     def abandon(self) -> None:
         """Let the group drop it if it can."""
@@ -151,7 +155,12 @@ class FailedTurn:
         """Tell the observer."""
         call = self._call
         call.line.observer.failed(
-            call.model, call.protocol, self._error.grpc, now - call.received, call.bytes_in
+            call.model,
+            call.protocol,
+            self._error.grpc,
+            now - call.received,
+            call.bytes_in,
+            call.request_id,
         )
 
     def abandon(self) -> None:

@@ -8,21 +8,19 @@ loses new series, not requests, and says so once.
 import logging
 import threading
 from collections.abc import Mapping
-from typing import Final, Literal, get_args
+from typing import Final, get_args
 
 from anabranch_runtime.catalog import Catalog
 from anabranch_runtime.counters import CountersPage, Recorder
 from anabranch_runtime.observing import DropReason, ShedReason
 from anabranch_runtime.requests import Ticket
-from anabranch_server.doors import Protocol
+from anabranch_server.doors import CutReason, Protocol
 from anabranch_server.metrics.names import METRICS, UNKNOWN_MODEL
 from anabranch_wire.errors import Unavailable
 
-__all__ = ["CutReason", "ModelCounters", "RequestCounters", "create_page"]
+__all__ = ["ModelCounters", "RequestCounters", "create_page"]
 
 _log = logging.getLogger(__name__)
-
-CutReason = Literal["slow_reader", "slow_writer", "idle", "too_large"]
 
 _PAGE_BYTES: Final = 32 << 20  # room for thousands of versions; memory is taken as they come
 
@@ -86,7 +84,13 @@ class RequestCounters:
         self._cut: dict[tuple[Protocol, CutReason], _AnyRecorder] = {}
 
     def scored(
-        self, ticket: Ticket, protocol: Protocol, duration_s: float, bytes_in: int, bytes_out: int
+        self,
+        ticket: Ticket,
+        protocol: Protocol,
+        duration_s: float,
+        bytes_in: int,
+        bytes_out: int,
+        request_id: str,
     ) -> None:
         """Count a scored answer; see `RequestObserver`."""
         snapshot = ticket.version.snapshot
@@ -104,7 +108,13 @@ class RequestCounters:
         )
 
     def failed(
-        self, model: str, protocol: Protocol, code: str, duration_s: float, bytes_in: int
+        self,
+        model: str,
+        protocol: Protocol,
+        code: str,
+        duration_s: float,
+        bytes_in: int,
+        request_id: str,
     ) -> None:
         """Count an answer that is an error; see `RequestObserver`."""
         key = (model if model in self._catalog.states else UNKNOWN_MODEL, protocol, code)

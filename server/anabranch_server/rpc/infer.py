@@ -58,7 +58,7 @@ class InferCall:
         except Exception:  # the edge of the handler thread
             self._fail(internal_fault(request_id), model, began, len(body), call, request_id)
         taken_s = time.monotonic() - began
-        self._observer.scored(ticket, _PROTOCOL, taken_s, len(body), len(answer))
+        self._observer.scored(ticket, _PROTOCOL, taken_s, len(body), len(answer), request_id)
         return answer
 
     def _admit(
@@ -119,7 +119,7 @@ class InferCall:
         request_id: str,
     ) -> NoReturn:
         taken_s = time.monotonic() - began
-        self._observer.failed(model, _PROTOCOL, error.grpc, taken_s, bytes_in)
+        self._observer.failed(model, _PROTOCOL, error.grpc, taken_s, bytes_in, request_id)
         abort(call, error, request_id)
 
 

@@ -4,7 +4,6 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from anabranch_runtime.requests import Ticket
 from anabranch_runtime.served import ServedVersion
 from anabranch_runtime.session_group import SessionGroup
 from anabranch_runtime.settings import BatchSettings, GroupSettings, QueueSettings
-from anabranch_server.doors import DoorContext, Protocol
+from anabranch_server.doors import CutReason, DoorContext, Protocol
 from anabranch_server.lifecycle import Lifecycle, Phase
 from anabranch_server.limits import Limits
 from anabranch_testing.groups import Counts
@@ -36,7 +35,13 @@ class Observed:
     changed: threading.Event = field(default_factory=threading.Event)
 
     def scored(
-        self, ticket: Ticket, protocol: Protocol, duration_s: float, bytes_in: int, bytes_out: int
+        self,
+        ticket: Ticket,
+        protocol: Protocol,
+        duration_s: float,
+        bytes_in: int,
+        bytes_out: int,
+        request_id: str,
     ) -> None:
         """Keep the model and the sizes."""
         assert duration_s >= 0
@@ -44,7 +49,13 @@ class Observed:
         self.changed.set()
 
     def failed(
-        self, model: str, protocol: Protocol, code: str, duration_s: float, bytes_in: int
+        self,
+        model: str,
+        protocol: Protocol,
+        code: str,
+        duration_s: float,
+        bytes_in: int,
+        request_id: str,
     ) -> None:
         """Keep the model and the code."""
         assert duration_s >= 0
@@ -55,9 +66,7 @@ class Observed:
         """Keep the change."""
         self.changes.append((protocol, change))
 
-    def connection_cut(
-        self, protocol: Protocol, reason: Literal["slow_reader", "slow_writer", "idle", "too_large"]
-    ) -> None:
+    def connection_cut(self, protocol: Protocol, reason: CutReason) -> None:
         """Keep the reason."""
         self.cuts.append((protocol, reason))
 

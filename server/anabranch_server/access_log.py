@@ -1,0 +1,86 @@
+"""One log line per request, for those who ask for it (`access_log`)."""
+
+import logging
+from typing import Final
+
+from anabranch_runtime.requests import Ticket
+from anabranch_server.doors import CutReason, Protocol, RequestObserver
+
+__all__ = ["AccessLog"]
+
+_log = logging.getLogger(__name__)
+
+_OK: Final = "OK"
+_MODEL_CHARACTERS: Final = 140
+
+
+class AccessLog:
+    """Logs what it passes on to another `RequestObserver`. Safe from any thread.
+
+    Args:
+        counters: told first.
+    """
+
+    def __init__(self, counters: RequestObserver) -> None:
+        self._counters = counters
+
+    def scored(
+        self,
+        ticket: Ticket,
+        protocol: Protocol,
+        duration_s: float,
+        bytes_in: int,
+        bytes_out: int,
+        request_id: str,
+    ) -> None:
+        """Log a scored answer; see `RequestObserver`."""
+        self._counters.scored(ticket, protocol, duration_s, bytes_in, bytes_out, request_id)
+        snapshot = ticket.version.snapshot
+        _log.info(
+            _OK,
+            extra={
+                "event": "request",
+                "request_id": request_id,
+                "protocol": protocol,
+                "model": snapshot.model,
+                "version": snapshot.version,
+                "delta": snapshot.delta,
+                "code": _OK,
+                "rows": ticket.request.rows,
+                "bytes_in": bytes_in,
+                "bytes_out": bytes_out,
+                "duration_ms": round(duration_s * 1000, 3),
+            },
+        )
+
+    def failed(
+        self,
+        model: str,
+        protocol: Protocol,
+        code: str,
+        duration_s: float,
+        bytes_in: int,
+        request_id: str,
+    ) -> None:
+        """Log an answer that is an error; see `RequestObserver`."""
+        self._counters.failed(model, protocol, code, duration_s, bytes_in, request_id)
+        _log.info(
+            code,
+            extra={
+                "event": "request",
+                "request_id": request_id,
+                "protocol": protocol,
+                "model": model[:_MODEL_CHARACTERS],
+                "code": code,
+                "bytes_in": bytes_in,
+                "duration_ms": round(duration_s * 1000, 3),
+            },
+        )
+
+    def connections(self, protocol: Protocol, change: int) -> None:
+        """Pass it on."""
+        self._counters.connections(protocol, change)
+
+    def connection_cut(self, protocol: Protocol, reason: CutReason) -> None:
+        """Pass it on."""
+        self._counters.connection_cut(protocol, reason)
