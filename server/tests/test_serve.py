@@ -400,3 +400,25 @@ def test_a_settings_file_reaches_the_server(repository: Path, tmp_path: Path) ->
         log = server.log.read_text()
         assert "poll_s has no effect in this release" in log
         assert "ready: HTTP on" in log
+
+
+def test_access_lines_name_every_request_but_no_values(repository: Path, tmp_path: Path) -> None:
+    file = tmp_path / "anabranch.yaml"
+    file.write_text("access_log: true\n")
+    options = ("--settle-s", "0", "--config", str(file))
+    with started_server(repository, tmp_path, *options) as server:
+        score(server.http)
+        score(server.http, "nobody")
+        get(server.http, "/v2/health/ready")
+        while len(named(server, "request")) < 2:
+            time.sleep(0.01)
+        good, bad = named(server, "request")
+    assert set(good) >= {
+        "request_id", "protocol", "model", "version", "delta", "code", "rows", "bytes_in",
+        "bytes_out", "duration_ms",
+    }  # fmt: skip
+    assert (good["protocol"], good["model"], good["code"]) == ("oip_http", "scale", "OK")
+    assert (good["version"], good["delta"], good["rows"]) == (1, 0, 1)
+    assert good["bytes_in"] == len(REQUEST)
+    assert (bad["model"], bad["code"]) == ("nobody", "NOT_FOUND")
+    assert good["request_id"] != bad["request_id"]
