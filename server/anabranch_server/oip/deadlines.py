@@ -13,6 +13,10 @@ def deadline_for(received: float, queue: QueueSettings, *timeouts_s: float | Non
         queue: the model's default, and the longest time that it grants anyone.
         timeouts_s: limits that came with the request, in seconds; None where there was none.
     """
-    given = [timeout for timeout in timeouts_s if timeout is not None]
-    shortest = min(given) if given else queue.default_timeout_s
+    shortest: float | None = None
+    for timeout_s in timeouts_s:
+        if timeout_s is not None and (shortest is None or timeout_s < shortest):
+            shortest = timeout_s
+    if shortest is None:
+        shortest = queue.default_timeout_s
     return received + min(shortest, queue.max_timeout_s)

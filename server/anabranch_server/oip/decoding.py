@@ -1,8 +1,11 @@
 """A received body as a `ScoreRequest`: names, datatypes, shapes and limits checked on the way.
 
 Nothing is allocated by a size that the caller wrote before the bytes that justify it were seen.
-Binary tensors stay views of the body.
+Binary tensors stay views of the body. A JSON head that comes again is not read again.
 """
+
+import math
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -16,21 +19,23 @@ from anabranch_server.oip.calls import CallOptions, ReplyForm
 from anabranch_server.oip.deadlines import deadline_for
 from anabranch_server.oip.documents import read_document
 from anabranch_server.oip.json_tensors import parse_tensor
-from anabranch_server.oip.messages import InputTensor, RequestParameters
+from anabranch_server.oip.messages import InferRequest, InputTensor, RequestParameters
+from anabranch_server.oip.prepared import PreparedHeads, Terms, prepare
 from anabranch_server.oip.raw_bodies import read_raw_body
 from anabranch_server.oip.wanted import wanted_outputs
 from anabranch_wire.errors import InvalidInput, TooLarge, Unsupported
 
 __all__ = ["InferDecoder"]
 
-_NO_PARAMETERS = RequestParameters()
+_NO_PARAMETERS: Final = RequestParameters()
 
 
 class InferDecoder:
-    """Decodes infer bodies under one set of limits. Immutable; safe from any thread."""
+    """Decodes infer bodies under one set of limits. Safe from any thread."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
+        self._prepared = PreparedHeads()
 
     def decode(
         self,
@@ -57,13 +62,26 @@ class InferDecoder:
         if json_bytes == 0 or not body:
             return read_raw_body(body, served, options, self._limits)
         if json_bytes is None:
-            json_bytes = len(body)
-        elif json_bytes > len(body):
+            document, inputs, terms = self._read(body, len(body), served)
+            return _request(inputs, terms, served, options)
+        text = bytes(body[:json_bytes])
+        known = self._prepared.find(served.rules, text, len(body))
+        if known is not None:
+            return _request(known.views(body), known.terms, served, options)
+        document, inputs, terms = self._read(body, json_bytes, served)
+        self._prepared.keep(text, prepare(document, json_bytes, len(body), served, terms))
+        return _request(inputs, terms, served, options)
+
+    def _read(
+        self, body: Body, json_bytes: int, served: ServedVersion
+    ) -> tuple[InferRequest, tuple[NDArray[np.generic], ...], Terms]:
+        """Read and check everything."""
+        limits = self._limits
+        if json_bytes > len(body):
             raise InvalidInput(
                 f"Inference-Header-Content-Length is {json_bytes}, but the body has "
                 f"{len(body)} bytes"
             )
-        limits = self._limits
         document = read_document(memoryview(body)[:json_bytes], limits)
         if len(document.inputs) > limits.max_tensors:
             raise TooLarge(
@@ -84,26 +102,7 @@ class InferDecoder:
         inputs, rows = served.rules.order(arrays)
         if rows > limits.max_rows:
             raise TooLarge(f"{rows} rows: at most {limits.max_rows} are allowed")
-        parameters = document.parameters or _NO_PARAMETERS
-        outputs, binary = wanted_outputs(
-            document.outputs, bool(parameters.binary_data_output), served, limits
-        )
-        priority = parameters.priority or options.priority or 0
-        if priority < 0:
-            raise InvalidInput(f"parameter 'priority' {priority}: expected at least 0")
-        request = ScoreRequest(
-            inputs,
-            rows,
-            outputs,
-            deadline_for(
-                options.received,
-                served.group.settings.queue,
-                options.timeout_s,
-                _timeout_s(parameters.timeout),
-            ),
-            priority,
-        )
-        return request, ReplyForm(document.id, binary)
+        return document, inputs, self._read_terms(document, rows, served)
 
     def _read_input(
         self, body: Body, offset: int, tensor: InputTensor, served: ServedVersion
@@ -116,9 +115,7 @@ class InferDecoder:
                 f"input {tensor.name[:200]!r}: {len(shape)} axes, at most {limits.max_dims} allowed"
             )
         spec = served.rules.find(tensor.name, tensor.datatype, shape)
-        count = 1
-        for axis in shape:
-            count *= axis
+        count = math.prod(shape)
         if count > limits.max_elements:
             raise TooLarge(
                 f"input {spec.name!r}: {count} elements, at most {limits.max_elements} allowed"
@@ -145,10 +142,35 @@ class InferDecoder:
             )
         return view_tensor(body, offset, size, spec, shape, limits), offset + size
 
+    def _read_terms(self, document: InferRequest, rows: int, served: ServedVersion) -> Terms:
+        """Return what was asked for beside the inputs."""
+        parameters = document.parameters or _NO_PARAMETERS
+        outputs, binary = wanted_outputs(
+            document.outputs, bool(parameters.binary_data_output), served, self._limits
+        )
+        timeout = parameters.timeout or 0
+        priority = parameters.priority or 0
+        if timeout < 0:
+            raise InvalidInput(f"parameter 'timeout' {timeout}: expected microseconds, at least 0")
+        if priority < 0:
+            raise InvalidInput(f"parameter 'priority' {priority}: expected at least 0")
+        return Terms(
+            rows,
+            outputs,
+            ReplyForm(document.id, binary),
+            timeout / 1e6 if timeout else None,
+            priority,
+        )
 
-def _timeout_s(microseconds: int | None) -> float | None:
-    if not microseconds:
-        return None
-    if microseconds < 0:
-        raise InvalidInput(f"parameter 'timeout' {microseconds}: expected microseconds, at least 0")
-    return microseconds / 1e6
+
+def _request(
+    inputs: tuple[NDArray[np.generic], ...],
+    terms: Terms,
+    served: ServedVersion,
+    options: CallOptions,
+) -> tuple[ScoreRequest, ReplyForm]:
+    deadline = deadline_for(
+        options.received, served.group.settings.queue, options.timeout_s, terms.timeout_s
+    )
+    priority = terms.priority or options.priority or 0
+    return ScoreRequest(inputs, terms.rows, terms.outputs, deadline, priority), terms.form

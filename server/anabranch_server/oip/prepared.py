@@ -1,0 +1,120 @@
+"""What a JSON head came to, remembered: a client's binary requests differ in the bytes behind it.
+
+A remembered head holds for one `InputRules` object, which is one load of one version, and for
+bodies of one size; nothing else of what was checked can differ.
+"""
+
+from typing import Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from anabranch_runtime.admission import InputRules
+from anabranch_runtime.served import ServedVersion
+from anabranch_server.oip.binary import Body
+from anabranch_server.oip.calls import ReplyForm
+from anabranch_server.oip.messages import InferRequest
+from anabranch_wire.tensors import Datatype
+
+__all__ = ["PreparedHead", "PreparedHeads", "Terms", "prepare"]
+
+_MAX_HEAD_BYTES: Final = 8192
+_MAX_HEADS: Final = 512
+_CHECKED: Final[frozenset[Datatype]] = frozenset({"BOOL", "BYTES"})
+"""Datatypes whose bytes must be looked at each time: not all of them are valid."""
+
+_View = tuple[tuple[int, ...], np.dtype[np.generic], int]
+"""Shape, dtype, and offset in the body."""
+
+
+class Terms(msgspec.Struct, frozen=True, gc=False):
+    """What a request asks for beside its inputs.
+
+    Attributes:
+        rows: of the request.
+        outputs: indexes of the wanted outputs; empty means all.
+        form: of the answer.
+        timeout_s: the request's own limit, if any.
+        priority: the request's own; 0 if none.
+    """
+
+    rows: int
+    outputs: tuple[int, ...]
+    form: ReplyForm
+    timeout_s: float | None
+    priority: int
+
+
+class PreparedHead(msgspec.Struct, frozen=True, gc=False):
+    """A request but for the bytes of its tensors.
+
+    Attributes:
+        rules: for which it was checked.
+        body_bytes: size of the whole body.
+        places: where each input lies, in the model's order.
+        terms: everything else.
+    """
+
+    rules: InputRules
+    body_bytes: int
+    places: tuple[_View, ...]
+    terms: Terms
+
+    def views(self, body: Body) -> tuple[NDArray[np.generic], ...]:
+        """Return the inputs as views of `body`, which has `body_bytes` bytes."""
+        return tuple([np.ndarray(shape, dtype, body, at) for shape, dtype, at in self.places])
+
+
+class PreparedHeads:
+    """Heads by their bytes. Any thread may use it: an entry never changes."""
+
+    def __init__(self) -> None:
+        self._heads: dict[tuple[int, bytes], PreparedHead] = {}
+
+    def find(self, rules: InputRules, text: bytes, body_bytes: int) -> PreparedHead | None:
+        """Return what `text` came to for `rules` before a body of this size."""
+        head = self._heads.get((id(rules), text))
+        if head is None or head.rules is not rules or head.body_bytes != body_bytes:
+            return None
+        return head
+
+    def keep(self, text: bytes, head: PreparedHead | None) -> None:
+        """Remember `head` if it can come again."""
+        if head is not None and len(text) <= _MAX_HEAD_BYTES:
+            if len(self._heads) >= _MAX_HEADS:
+                self._heads.clear()
+            self._heads[id(head.rules), text] = head
+
+
+def prepare(
+    document: InferRequest, json_bytes: int, body_bytes: int, served: ServedVersion, terms: Terms
+) -> PreparedHead | None:
+    """Return what can be remembered of a request that was read and found good.
+
+    Args:
+        document: as it was read.
+        json_bytes: its length.
+        body_bytes: size of the whole body.
+        served: the version it was checked for.
+        terms: what it asks for.
+
+    Returns:
+        None when it holds data of its own, or bytes that need a look, or an id, which says that the
+        next request will have another one.
+    """
+    if terms.form.id is not None:
+        return None
+    places: dict[str, _View] = {}
+    offset = json_bytes
+    for tensor in document.inputs:
+        size = tensor.parameters.binary_data_size if tensor.parameters is not None else None
+        if size is None:
+            return None
+        spec = served.rules.find(tensor.name, tensor.datatype, tensor.shape)
+        if spec.datatype in _CHECKED:
+            return None
+        places[spec.name] = (tensor.shape, spec.dtype, offset)
+        offset += size
+    ordered = tuple([places[spec.name] for spec in served.inputs])
+    return PreparedHead(served.rules, body_bytes, ordered, terms)
