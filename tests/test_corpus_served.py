@@ -1,7 +1,7 @@
 """Every real model through a really started server, by the client that users have."""
 
+import shutil
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -39,7 +39,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     for model in MODELS.values():
         version = repository / model.name / "1"
         version.mkdir(parents=True)
-        (version / "model.onnx").symlink_to(model.folder / "model.onnx")
+        shutil.copyfile(model.folder / "model.onnx", version / "model.onnx")
         (repository / model.name / "serving.yaml").write_text(SERVING)
     scratch = tmp_path_factory.mktemp("scratch")
     with started_server(repository, scratch, "--settle-s", "0") as running:
@@ -60,17 +60,27 @@ def grpc(server: RunningServer) -> Iterator[GrpcClient]:
     client.close()
 
 
-def by_http(
-    client: HttpClient, model: str, batch: Batch, outputs: list[str], binary: bool
-) -> Batch:
+def http_arguments(batch: Batch, outputs: list[str], binary: bool) -> tuple[list[Any], ...]:
+    """Inputs and requested outputs, as tritonclient wants them."""
     inputs = []
     for name, array in batch.items():
         tensor = triton_http.InferInput(name, list(array.shape), datatype_of(array.dtype))
         tensor.set_data_from_numpy(array, binary_data=binary)
         inputs.append(tensor)
-    wanted = [triton_http.InferRequestedOutput(name, binary_data=binary) for name in outputs]
+    return inputs, [triton_http.InferRequestedOutput(name, binary_data=binary) for name in outputs]
+
+
+def by_http(
+    client: HttpClient, model: str, batch: Batch, outputs: list[str], binary: bool
+) -> Batch:
+    inputs, wanted = http_arguments(batch, outputs, binary)
     answer = client.infer(model, inputs, outputs=wanted)
     return {name: answer.as_numpy(name) for name in outputs}
+
+
+def send(client: HttpClient, model: str, batch: Batch, outputs: list[str]) -> Any:
+    inputs, wanted = http_arguments(batch, outputs, True)
+    return client.async_infer(model, inputs, outputs=wanted)
 
 
 def by_grpc(client: GrpcClient, model: str, batch: Batch, outputs: list[str]) -> Batch:
@@ -122,15 +132,16 @@ def test_joined_and_single_rows(model: CorpusModel, http: HttpClient) -> None:
     assert_close(by_http(http, model.name, joined, outputs, True), expected, "joined")
 
     # All rows at once, each in a request of its own: they merge in the server.
-    def score_row(row: int) -> Batch:
-        single = {name: array[row : row + 1] for name, array in joined.items()}
-        return by_http(http, model.name, single, outputs, True)
-
-    with ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(score_row, range(rows_of(joined))))
-    for row, answer in enumerate(answers):
+    singles = [
+        {name: array[row : row + 1] for name, array in joined.items()}
+        for row in range(rows_of(joined))
+    ]
+    handles = [send(http, model.name, single, outputs) for single in singles]
+    for row, handle in enumerate(handles):
+        answer = handle.get_result()
+        found = {name: answer.as_numpy(name) for name in outputs}
         single = {name: array[row : row + 1] for name, array in expected.items()}
-        assert_close(answer, single, f"row {row} alone")
+        assert_close(found, single, f"row {row} alone")
 
 
 def test_every_independent_model_is_merged_and_cut(model: CorpusModel, http: HttpClient) -> None:
