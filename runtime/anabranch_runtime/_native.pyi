@@ -38,6 +38,9 @@ def parse_numbers(buffer: Buffer, datatype: str, expected_count: int, max_depth:
 def dump_numbers(buffer: Buffer, datatype: str) -> bytes:
     """The JSON array of the numbers whose bytes ``buffer`` has."""
 
+def detach_numbers(buffer: Buffer, key: str, max_arrays: int) -> tuple[bytes, list[tuple[int, int]]]:
+    """A JSON document without its number arrays, and where those are."""
+
 def scan_json(buffer: Buffer, max_depth: int, max_elements: int, max_string_bytes: int) -> None:
     """Checks the limits of a JSON document."""
 

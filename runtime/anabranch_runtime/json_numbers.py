@@ -31,6 +31,7 @@ __all__ = [
     "JsonStringTooLong",
     "JsonTooDeep",
     "JsonTooManyElements",
+    "detach",
     "dump",
     "parse",
     "scan",
@@ -62,6 +63,31 @@ def parse(
     """
     numbers = _native.parse_numbers(buffer, datatype, expected_count, max_depth)
     return numbers.view(DATATYPES[datatype])
+
+
+def detach(buffer: ReadableBuffer, key: str, max_arrays: int) -> tuple[bytes, list[memoryview]]:
+    """Take the number arrays out of a JSON document, for a decoder to see only the rest.
+
+    An array is taken out if it is the value of a member named `key` and holds neither strings nor
+    objects; in its place the document has `[i]`, its index among those taken out. Together with a
+    `parse` of every array, decoding what is left accepts the documents that decoding the whole
+    would, and those with bare NaN and Infinity.
+
+    Args:
+        buffer: the document, before or after a `scan`.
+        key: name of the members, without characters that JSON escapes. A document that writes the
+            name with escapes keeps its array.
+        max_arrays: how many may be taken out.
+
+    Returns:
+        The document that is left, and the arrays' text as views of `buffer`.
+
+    Raises:
+        JsonTooManyElements: more than `max_arrays`.
+    """
+    document, places = _native.detach_numbers(buffer, key, max_arrays)
+    text = memoryview(buffer).cast("B")
+    return document, [text[begin:end] for begin, end in places]
 
 
 def dump(array: NDArray[np.generic]) -> bytes:

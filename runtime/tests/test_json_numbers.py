@@ -258,6 +258,70 @@ def test_scan_passes_what_is_within_the_limits() -> None:
         json_numbers.scan(text, 4, 11, 5)
 
 
+def test_detach_leaves_a_document_without_its_numbers() -> None:
+    text = b'{"inputs": [{"data": [[1, 2], [NaN]], "shape": [3]}, {"data": ["a"], "shape": [1]}]}'
+
+    document, arrays = json_numbers.detach(text, "data", 8)
+
+    assert msgspec.json.decode(document) == {
+        "inputs": [{"data": [0], "shape": [3]}, {"data": ["a"], "shape": [1]}]
+    }
+    assert [bytes(array) for array in arrays] == [b"[[1, 2], [NaN]]"]
+    assert np.isnan(json_numbers.parse(arrays[0], "FP32", 3, 8)[2])
+
+
+def test_detach_limits_how_many() -> None:
+    with pytest.raises(JsonTooManyElements, match="more than 1 arrays of numbers"):
+        json_numbers.detach(b'[{"data":[]},{"data":[]}]', "data", 1)
+
+
+NUMBER_LISTS = st.recursive(
+    st.integers() | st.floats(), lambda inner: st.lists(inner, max_size=3), max_leaves=8
+).filter(lambda value: isinstance(value, list))
+DOCUMENTS = st.recursive(
+    st.none() | st.text(alphabet='data"\\[]{}:,1 ', max_size=12) | NUMBER_LISTS,
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(["data", "shape", 'x"data', "data\\", "metadata"]), inner, max_size=4
+        )
+    ),
+    max_leaves=20,
+)
+
+
+def restored(value: object, arrays: list[memoryview]) -> object:
+    """Put detached arrays back into a decoded document."""
+    match value:
+        case {**members}:
+            return {
+                key: json.loads(bytes(arrays[member[0]]))
+                if key == "data" and isinstance(member, list) and only_numbers(member)
+                else restored(member, arrays)
+                for key, member in members.items()
+            }
+        case list():
+            return [restored(element, arrays) for element in value]
+    return value
+
+
+def only_numbers(value: object) -> bool:
+    if isinstance(value, list):
+        return all(map(only_numbers, value))
+    return value is None or isinstance(value, int | float)
+
+
+@given(DOCUMENTS, st.sampled_from(SEPARATORS))
+def test_detached_arrays_put_back_give_the_document(
+    value: object, separators: tuple[str, str]
+) -> None:
+    text = json.dumps(value, separators=separators)
+
+    document, arrays = json_numbers.detach(text.encode(), "data", 1000)
+
+    assert repr(restored(json.loads(document), arrays)) == repr(json.loads(text))
+
+
 def count_values(value: object) -> int:
     match value:
         case list():

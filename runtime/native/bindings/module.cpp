@@ -16,6 +16,7 @@
 #include "anabranch/counters_reader.h"
 #include "anabranch/cpu.h"
 #include "anabranch/crc32c.h"
+#include "anabranch/json_detach.h"
 #include "anabranch/json_numbers.h"
 #include "anabranch/json_scan.h"
 
@@ -163,6 +164,23 @@ void bind_json(nb::module_& m) {
       "buffer"_a, "datatype"_a,
       nb::sig("def dump_numbers(buffer: typing_extensions.Buffer, datatype: str) -> bytes"),
       "The JSON array of the numbers whose bytes ``buffer`` has.");
+  m.def(
+      "detach_numbers",
+      [](nb::handle buffer, std::string_view key, std::size_t max_arrays) {
+        const BufferView view(buffer);
+        const auto detached = run_on(
+            view.size(), [&] { return anabranch::detach_numbers(view.text(), key, max_arrays); });
+        std::vector<std::pair<std::size_t, std::size_t>> places;
+        for (const std::string_view array : detached.arrays) {
+          const auto begin = static_cast<std::size_t>(array.data() - view.text().data());
+          places.emplace_back(begin, begin + array.size());
+        }
+        return std::pair(nb::bytes(detached.document.data(), detached.document.size()), places);
+      },
+      "buffer"_a, "key"_a, "max_arrays"_a,
+      nb::sig("def detach_numbers(buffer: typing_extensions.Buffer, key: str, max_arrays: int) "
+              "-> tuple[bytes, list[tuple[int, int]]]"),
+      "A JSON document without its number arrays, and where those are.");
   m.def(
       "scan_json",
       [](nb::handle buffer, std::size_t max_depth, std::size_t max_elements,

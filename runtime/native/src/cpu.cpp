@@ -10,6 +10,8 @@ namespace anabranch::cpu {
 
 bool has_crc32c() noexcept { return __builtin_cpu_supports("sse4.2"); }
 
+bool has_sse41() noexcept { return __builtin_cpu_supports("sse4.1"); }
+
 std::string_view isa() noexcept {
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
@@ -26,11 +28,15 @@ bool has_crc32c() noexcept {
   return (getauxval(AT_HWCAP) & kHwcapCrc32) != 0;
 }
 
+bool has_sse41() noexcept { return false; }
+
 std::string_view isa() noexcept { return "neon"; }
 
 #else
 
 bool has_crc32c() noexcept { return false; }
+
+bool has_sse41() noexcept { return false; }
 
 std::string_view isa() noexcept { return "portable"; }
 

@@ -1,8 +1,10 @@
 #include <type_traits>
 
+#include "anabranch/cpu.h"
 #include "anabranch/json_numbers.h"
 #include "json_datatypes.h"
 #include "json_decimal.h"
+#include "json_decimal_sse.h"
 #include "json_token.h"
 
 namespace anabranch {
@@ -34,6 +36,7 @@ class ArrayParser {
     return at_ != end_ ? *at_ : '\0';
   }
   void open();
+  bool take_common_elements();
   void take_element();
   [[noreturn]] void refuse_surplus() const;
   [[noreturn]] void refuse(const char* expected) const {
@@ -52,14 +55,32 @@ class ArrayParser {
 };
 
 template <class T>
+using TakeNumbers = json_detail::RunEnd<T> (*)(const char* at, const char* end, T* next,
+                                               T* last) noexcept;
+
+// The fastest way to read a run of numbers on this machine. Integers have no use for SSE: most are
+// read in one word.
+template <class T>
+TakeNumbers<T> fastest() {
+#if defined(__x86_64__)
+  if constexpr (std::is_floating_point_v<T>) {
+    if (cpu::has_sse41()) return json_detail::take_numbers_sse41<T>;
+  }
+#endif
+  return json_detail::take_numbers<json_detail::PortableDecimals, T>;
+}
+
+template <class T>
 void ArrayParser<T>::run() {
   if (peek() != '[') refuse("an array of numbers");
   for (;;) {
-    if (peek() == '[') {
-      open();
-      if (peek() != ']') continue;
-    } else {
-      take_element();
+    if (!take_common_elements()) {
+      if (peek() == '[') {
+        open();
+        if (peek() != ']') continue;
+      } else {
+        take_element();
+      }
     }
     for (; depth_ > 0 && peek() == ']'; ++at_) --depth_;
     if (depth_ == 0) break;
@@ -84,15 +105,24 @@ void ArrayParser<T>::open() {
   ++at_;
 }
 
+// As many as there are of the kind that is read fast. True: ends behind an element.
+template <class T>
+bool ArrayParser<T>::take_common_elements() {
+  if constexpr (std::is_same_v<T, bool>) {
+    return false;
+  } else {
+    static const TakeNumbers<T> take_numbers = fastest<T>();
+    const auto [at, next, behind] = take_numbers(at_, end_, values_ + found_, values_ + count_);
+    at_ = at;
+    found_ = static_cast<std::size_t>(next - values_);
+    return behind;
+  }
+}
+
 template <class T>
 void ArrayParser<T>::take_element() {
   if (found_ == count_) refuse_surplus();
-  T& value = values_[found_];
-  const char* behind = nullptr;
-  if constexpr (!std::is_same_v<T, bool>) {
-    if (end_ - at_ >= json_detail::kReach) behind = json_detail::take_number(at_, value);
-  }
-  at_ = behind != nullptr ? behind : at_ + json_detail::read_token(left(), found_, offset(), value);
+  at_ += json_detail::read_token(left(), found_, offset(), values_[found_]);
   ++found_;
 }
 
