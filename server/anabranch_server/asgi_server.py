@@ -78,6 +78,11 @@ class AsgiServer:
         )
         self._running: asyncio.Task[None] | None = None
 
+    @property
+    def connections(self) -> int:
+        """Open connections."""
+        return len(self._server.server_state.connections)
+
     async def start(self) -> None:
         """Listen, and return once connections are taken.
 

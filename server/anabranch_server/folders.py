@@ -50,12 +50,12 @@ def own_folder(path: Path) -> Path:
         Unavailable: it cannot be created.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path.mkdir(mode=0o700, exist_ok=True)
-        found = path.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-            raise PermissionDenied(f"{path}: expected a folder of the server's own user")
-        if stat.S_IMODE(found.st_mode) != 0o700:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in (path, *_above_in_tmp(path)):
+            found = folder.lstat()
+            if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+                raise PermissionDenied(f"{folder}: expected a folder of the server's own user")
+        if stat.S_IMODE(path.lstat().st_mode) != 0o700:
             path.chmod(0o700)
     except PermissionError as error:
         raise PermissionDenied(f"{path}: {error.strerror}") from None
@@ -73,6 +73,12 @@ def _xdg(environ: Mapping[str, str], variable: str, below_home: str) -> Path | N
     if Path(home).is_absolute() and os.access(home, os.W_OK):
         return Path(home) / below_home / "anabranch"
     return None
+
+
+def _above_in_tmp(path: Path) -> list[Path]:
+    """The folders between `path` and a /tmp where anybody might have made them first."""
+    tmp = Path(tempfile.gettempdir())
+    return [above for above in path.parents if above.is_relative_to(tmp) and above != tmp]
 
 
 def _private_tmp() -> Path:

@@ -6,6 +6,7 @@ import os
 import resource
 import signal
 import sys
+from contextlib import suppress
 from importlib.metadata import version
 
 import uvloop
@@ -51,10 +52,10 @@ def run_server(config: ServeConfig) -> int:
 
 async def _serve(config: ServeConfig) -> bool:
     claims = claim_all(config.addresses)
+    run_dir = run_dir_at(config.folders.run, claims.http.port)
     try:
-        for folder in (config.folders.cache, config.folders.state):
+        for folder in (config.folders.cache, config.folders.state, run_dir):
             own_folder(folder)
-        run_dir = own_folder(run_dir_at(config.folders.run, claims.http.port))
         worker = Worker(
             _WORKER,
             config.limits,
@@ -68,6 +69,9 @@ async def _serve(config: ServeConfig) -> bool:
         return await supervisor.run()
     finally:
         claims.close()
+        if run_dir != config.folders.run:  # named after the port: nobody else's
+            with suppress(OSError):
+                run_dir.rmdir()
 
 
 def _catch_signals(supervisor: Supervisor) -> None:

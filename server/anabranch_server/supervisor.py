@@ -103,6 +103,8 @@ class Supervisor:
         """Body of the loader thread."""
         try:
             self._loader.run()
+        except Exception:  # the edge of the thread: what was loaded so far serves
+            _log.exception("loading ended early", extra={"event": "internal_error"})
         finally:
             self._loop.call_soon_threadsafe(self._loaded.set)
 

@@ -26,6 +26,7 @@ from anabranch_server.metrics import ModelCounters, RequestCounters, create_page
 from anabranch_server.open_connections import open_connections
 from anabranch_server.ports import Claim
 from anabranch_server.rpc import GrpcDoor
+from anabranch_wire.errors import Unavailable
 
 __all__ = ["Worker"]
 
@@ -71,7 +72,7 @@ class Worker:
         self._groups: dict[str, SessionGroup] = {}
         self._http: AsgiServer | None = None
         self._grpc: GrpcDoor | None = None
-        self._ports: tuple[int, ...] = ()
+        self._grpc_port = 0
 
     # --- doors ----------------------------------------------------------------------------------
 
@@ -83,13 +84,16 @@ class Worker:
         """
         context = self.context
         self._http = AsgiServer(create_app(context), http, context.limits, hot_protocol(context))
-        self._grpc = GrpcDoor(
-            context,
-            str(grpc),
-            threads=_GRPC_THREADS,
-            max_connection_age_s=told.max_connection_age_s,
-        )
-        self._ports = (http.port, grpc.port)
+        try:
+            self._grpc = GrpcDoor(
+                context,
+                str(grpc),
+                threads=_GRPC_THREADS,
+                max_connection_age_s=told.max_connection_age_s,
+            )
+        except RuntimeError as error:
+            raise Unavailable(f"gRPC: {grpc}: {error}") from None
+        self._grpc_port = grpc.port
         await self._http.start()
         self._grpc.start()
 
@@ -103,7 +107,7 @@ class Worker:
         now_s = time.monotonic()
         end_s, quiet_since_s = now_s + drain_s, now_s
         while (now_s := time.monotonic()) < end_s and now_s - quiet_since_s < _QUIET_S:
-            if open_connections(self._ports) != 0:
+            if self._is_connected():
                 quiet_since_s = now_s
             await asyncio.sleep(_POLL_S)
 
@@ -121,6 +125,12 @@ class Worker:
         await asyncio.gather(*doors)
         if free:
             await asyncio.to_thread(self.close_groups)
+
+    def _is_connected(self) -> bool:
+        """Whether anybody is connected; where the kernel does not tell, gRPC counts as it were."""
+        if self._http is not None and self._http.connections:
+            return True
+        return self._grpc is not None and open_connections(self._grpc_port) != 0
 
     # --- models ---------------------------------------------------------------------------------
 

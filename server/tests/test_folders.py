@@ -60,3 +60,16 @@ def test_a_file_in_the_way_is_an_error(tmp_path: Path) -> None:
         own_folder(tmp_path / "file")
     with pytest.raises(Unavailable):
         own_folder(tmp_path / "file" / "below")
+
+
+def test_a_folder_inside_somebody_elses_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    (tmp_path / "theirs").mkdir()
+    if os.geteuid() != 0:
+        pytest.skip("only root can give folders away")
+    os.chown(tmp_path / "theirs", 12345, 12345)
+
+    with pytest.raises(PermissionDenied, match="theirs: expected a folder"):
+        own_folder(tmp_path / "theirs" / "cache")
