@@ -181,18 +181,14 @@ def _add_repository(app: FastAPI, context: DoorContext) -> None:
     for action in ("load", "unload"):
         app.add_api_route(
             f"/v2/repository/models/{{model}}/{action}",
-            _not_yet(f"{action}ing models by call is not supported: change the repository"),
+            _refusal(f"{action}ing models by call is not supported: change the repository"),
             methods=["POST"],
-            tags=["Repository"],
-            summary="Not supported",
-            operation_id=f"repository_{action}",
-            response_class=Response,
-            responses=error_responses(Unsupported),
+            include_in_schema=False,
         )
 
 
-def _not_yet(text: str) -> Callable[[str], Awaitable[None]]:
-    async def refuse(model: str) -> None:
+def _refusal(text: str) -> Callable[[], Awaitable[None]]:
+    async def refuse() -> None:
         raise Unsupported(text)
 
     return refuse

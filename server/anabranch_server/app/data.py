@@ -47,8 +47,6 @@ _TAGS: Final = [
     {"name": "Server", "description": "Health and identity."},
 ]
 
-_NO_STATISTICS: Final = "statistics are not supported here: read /metrics"
-
 
 @dataclass(frozen=True, slots=True)
 class ModelList:
@@ -81,8 +79,8 @@ def create_app(context: DoorContext) -> FastAPI:
     add_edge(app)
     add_probes(app, context.lifecycle, prefix="/v2/health")
     _add_server(app, context)
+    _add_refusals(app)  # before the models: one may be called "stats"
     _add_models(app, context)
-    _add_refusals(app)
     add_documentation(
         app,
         lambda: describe_app(app, paths=infer_paths(context.catalog), schemas=INFER_SCHEMAS),
@@ -111,13 +109,6 @@ def _add_models(app: FastAPI, context: DoorContext) -> None:
     def configuration(model: str, version: str) -> ModelConfiguration:
         return configuration_of(catalog.resolve(model, version), limits.max_rows)
 
-    def statistics(model: str, version: str) -> Response:
-        catalog.resolve(model, version)
-        raise Unsupported(_NO_STATISTICS)
-
-    app.add_api_route(
-        "/v2/models/stats", _refusal(Unsupported, _NO_STATISTICS), include_in_schema=False
-    )
     _add_pair(
         app,
         _ModelRoute("", "model", "Inputs, outputs, loaded versions", ModelMetadata),
@@ -130,11 +121,6 @@ def _add_models(app: FastAPI, context: DoorContext) -> None:
         app,
         _ModelRoute("/config", "model_config", "How it is served", ModelConfiguration),
         configuration,
-    )
-    _add_pair(
-        app,
-        _ModelRoute("/stats", "model_stats", "Not supported", None, error_responses(Unsupported)),
-        statistics,
     )
 
 
@@ -175,10 +161,14 @@ def _add_pair(app: FastAPI, route: _ModelRoute, answer: Callable[[str, str], obj
 
 
 def _add_refusals(app: FastAPI) -> None:
-    refuse = _refusal(PermissionDenied, "repository calls are answered on the admin port only")
+    """Answer what clients of the protocol may try and would not understand a 404 to."""
+    missing = _refusal(Unsupported, "statistics are not supported here: read /metrics")
+    for place in ("stats", "{model}/stats", "{model}/versions/{version}/stats"):
+        app.add_api_route(f"/v2/models/{place}", missing, include_in_schema=False)
+    elsewhere = _refusal(PermissionDenied, "repository calls are answered on the admin port only")
     for place in ("index", "models/{model}/load", "models/{model}/unload"):
         app.add_api_route(
-            f"/v2/repository/{place}", refuse, methods=["POST"], include_in_schema=False
+            f"/v2/repository/{place}", elsewhere, methods=["POST"], include_in_schema=False
         )
 
 

@@ -23,6 +23,8 @@ __all__ = ["INFER_SCHEMAS", "infer_paths"]
 
 _EXAMPLES: Final = 8
 _EXAMPLE_ELEMENTS: Final = 2000
+_LARGEST: Final = 10**18 - 1
+_LONGEST_MS: Final = 10**12 - 1
 
 _DATATYPE: Final[JsonObject] = {"type": "string", "enum": list(DATATYPES)}
 _SHAPE: Final[JsonObject] = {
@@ -163,7 +165,7 @@ def _header(name: str, schema: JsonObject, description: str) -> JsonObject:
 _HEADERS: Final = [
     _header(
         "Inference-Header-Content-Length",
-        {"type": "integer", "minimum": 0},
+        {"type": "integer", "format": "int64", "minimum": 0, "maximum": _LARGEST},
         "Length of the JSON at the front of the body, with the bytes of the tensors behind it. "
         "0: the body is one raw tensor.",
     ),
@@ -173,11 +175,13 @@ _HEADERS: Final = [
     _header("X-Request-Id", {"type": "string", "maxLength": 128}, "Returned with the answer."),
     _header(
         "Anabranch-Timeout-Ms",
-        {"type": "number", "minimum": 0},
+        {"type": "number", "minimum": 0, "maximum": _LONGEST_MS},
         "The shortest of this, the `timeout` parameter and the model's own limit counts.",
     ),
     _header(
-        "Anabranch-Priority", {"type": "integer", "minimum": 0}, "As the `priority` parameter."
+        "Anabranch-Priority",
+        {"type": "integer", "format": "int64", "minimum": 0, "maximum": _LARGEST},
+        "As the `priority` parameter; that one wins.",
     ),
 ]
 
