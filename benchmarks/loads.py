@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+
 from ctr_mlp import Body
 
 __all__ = ["Load", "MissingTool", "run_h2load", "run_wrk"]

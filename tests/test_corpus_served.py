@@ -20,8 +20,8 @@ Batch = dict[str, NDArray[Any]]
 
 TOLERANCE = 1e-5  # absolute, float32: what the corpus itself promises
 
-# Rows of dcnmix models are independent, only a single row fails in the graph: the server pads it.
-PADDED = ("deepctr_torch_dcnmix_",)
+# Rows of these are independent, only a single row fails in the graph: the server pads it.
+PADDED = ("deepctr_torch_dcnmix_", "torch_rechub_dcnv2_")
 
 MODELS = {model.name: model for model in (*tree_models(), *corpus_models())}
 

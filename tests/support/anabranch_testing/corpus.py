@@ -29,9 +29,12 @@ class CorpusModel:
         return self.folder.name
 
     def batches(self) -> list[Batch]:
-        """Inputs of both batches, by input name."""
+        """Inputs of both batches, by input name; what the graph does not take is left out."""
+        meta = json.loads((self.folder / "meta.json").read_bytes())
+        taken = {entry["name"] for entry in meta["inputs"]}
         with np.load(self.folder / "inputs.npz", allow_pickle=False) as arrays:
-            return [_named(arrays, f"b{number}.") for number in (0, 1)]
+            batches = [_named(arrays, f"b{number}.") for number in (0, 1)]
+        return [{name: batch[name] for name in batch.keys() & taken} for batch in batches]
 
     def expected(self) -> list[Batch]:
         """What ONNX Runtime answered for the whole model, by output name."""
