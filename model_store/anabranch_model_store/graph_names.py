@@ -42,7 +42,7 @@ def declared_axes(meaning: ModelMeaning) -> dict[str, InputAxis]:
 
 
 def _named_inputs(meaning: ModelMeaning, filled: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yield place and name of each graph input; features that lookups take feed none."""
+    """Yield place and name of each graph input; features whose keys go to tables feed none."""
     for name in meaning.inputs:
         yield "inputs", name
     if isinstance(meaning.user_inputs, tuple):
@@ -51,7 +51,7 @@ def _named_inputs(meaning: ModelMeaning, filled: Collection[str]) -> Iterator[tu
     for lookup in meaning.lookups:
         yield "lookups", lookup.output.input
     for index, feature in enumerate(meaning.features):
-        if feature.name not in filled:
+        if feature.name not in filled and feature.multi_hash is None:
             for span in feature.spans:
                 yield f"features[{index}]", span.input
 

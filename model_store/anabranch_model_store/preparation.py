@@ -4,7 +4,7 @@ Everything that can be wrong with a version is found here, before any executor k
 meaning, graph, rows, and the requests it brings along.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,17 +27,18 @@ from anabranch_model_store.supported import (
     unused_keys,
 )
 from anabranch_model_store.version_files import VersionFiles, verify_version
-from anabranch_model_store.warmup_files import Sample, read_samples
+from anabranch_model_store.warmup_files import read_samples
 from anabranch_model_store.warmup_runs import made_up_examples, proven_examples
 from anabranch_model_store.yaml_files import read_meaning
 from anabranch_runtime.models import DenseModel, RowLayout
-from anabranch_wire.errors import NotFound
+from anabranch_wire.errors import InvalidInput, NotFound
 from anabranch_wire.manifest import Manifest
 from anabranch_wire.snapshots import Snapshot
 
 __all__ = ["PreparedVersion", "prepare_version"]
 
 _MODEL_FILE: Final = "model.onnx"
+_MALFORMED: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,10 +105,11 @@ def prepare_version(
     onnx_file = _onnx_file(files, meaning)
     check_fits(onnx_file.bytes, deployment.memory.max_bytes, available_bytes)
 
-    opened = _open(onnx_file, files, meaning, deployment)
-    rows = row_layout(opened.question, meaning.row_independent, runner)
-    signature = opened.question.signature
-    model = DenseModel(onnx_file.path, signature.inputs, signature.outputs, rows)
+    try:
+        model, examples = _model(onnx_file, files, meaning, deployment, runner)
+    except _MALFORMED as error:
+        # Graphs can be malformed in more ways than their analyses foresee.
+        raise InvalidInput(f"{onnx_file.path.name}: malformed graph: {error}") from error
     return PreparedVersion(
         snapshot=snapshot,
         model=model,
@@ -115,17 +117,9 @@ def prepare_version(
         deployment=deployment,
         manifest=files.manifest,
         identity=files.identity,
-        examples=_examples(opened, model, meaning, runner),
-        notes=tuple(_notes(files, meaning, deployment, rows)),
+        examples=examples,
+        notes=tuple(_notes(files, meaning, deployment, model.rows)),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Opened:
-    """A graph with the requests that it may be tried on."""
-
-    question: RowQuestion
-    samples: Sequence[Sample]
 
 
 def _onnx_file(files: VersionFiles, meaning: ModelMeaning) -> OnnxFile:
@@ -137,28 +131,31 @@ def _onnx_file(files: VersionFiles, meaning: ModelMeaning) -> OnnxFile:
     return check_onnx_file(files, name, allow_custom_ops="custom_ops" in meaning.optimize.allow)
 
 
-def _open(
-    onnx_file: OnnxFile, files: VersionFiles, meaning: ModelMeaning, deployment: Deployment
-) -> _Opened:
+def _model(
+    onnx_file: OnnxFile,
+    files: VersionFiles,
+    meaning: ModelMeaning,
+    deployment: Deployment,
+    runner: ModelRunner,
+) -> tuple[DenseModel, tuple[Mapping[str, Array], ...]]:
+    """Return what a backend builds, and requests that it was seen to compute."""
     graph = open_model(onnx_file.path)
     signature = read_signature(graph)
     check_names(meaning, signature)
     axes = declared_axes(meaning)
     samples = read_samples(files, signature.inputs, signature.outputs)
     source = ExampleInputs(signature, graph, axes) if deployment.warmup.generate else None
-    inputs = [sample.inputs for sample in samples]
-    return _Opened(RowQuestion(onnx_file.path, graph, signature, axes, source, inputs), samples)
-
-
-def _examples(
-    opened: _Opened, model: DenseModel, meaning: ModelMeaning, runner: ModelRunner
-) -> tuple[Mapping[str, Array], ...]:
-    if opened.samples:
+    question = RowQuestion(
+        onnx_file.path, graph, signature, axes, source, [sample.inputs for sample in samples]
+    )
+    rows = row_layout(question, meaning.row_independent, runner)
+    model = DenseModel(onnx_file.path, signature.inputs, signature.outputs, rows)
+    if samples:
         budget = meaning.optimize.budget.max_abs_diff
-        return proven_examples(opened.samples, model, budget, runner)
-    if opened.question.examples is None:
-        return ()
-    return made_up_examples(opened.question.examples, model, runner)
+        return model, proven_examples(samples, model, budget, runner)
+    if source is None:
+        return model, ()
+    return model, made_up_examples(source, model, runner)
 
 
 def _notes(

@@ -204,21 +204,18 @@ def test_ten_thousand_mutations_are_opened_or_refused(tmp_path: Path) -> None:
     refusals = []
     for _ in range(10_000):
         mutated = bytearray(data)
-        for _ in range(choose.randint(1, 3)):
-            at = choose.randrange(len(mutated))
-            match choose.randrange(4):
-                case 0:
-                    mutated[at] ^= 1 << choose.randrange(8)
-                case 1:
-                    mutated[at] = choose.randrange(256)
-                case 2:
-                    del mutated[at : at + choose.randint(1, 8)]
-                case _:
-                    mutated[at:at] = choose.randbytes(2)
+        at = choose.randrange(len(mutated))
+        match choose.randrange(8):
+            case 0:
+                del mutated[at : at + choose.randint(1, 8)]
+            case 1:
+                mutated[at:at] = choose.randbytes(2)
+            case _:  # most: lengths stay right, so the protobuf often does
+                mutated[at] = choose.randrange(256)
         (tmp_path / "model.onnx").write_bytes(mutated)
         try:
             check_onnx_file(files, "model.onnx")
         except AnabranchError as error:
             refusals.append(error)
-    assert 3000 < len(refusals) < 10_000
+    assert 2000 < len(refusals) < 9000
     assert {type(error) for error in refusals} <= {Corrupt, InvalidInput}

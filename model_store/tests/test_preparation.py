@@ -166,6 +166,18 @@ def test_bags_run_one_by_one(repository: Repository, runner: OrtModelRunner) -> 
     assert "bags" in declared.reason
 
 
+def test_bags_stay_apart_even_where_the_modeller_vouches(
+    repository: Repository, runner: OrtModelRunner
+) -> None:
+    repository.graph(BAGS).write(
+        "1/model.yaml",
+        "row_independent: true\ninputs: {values: {axis: ids, bag: offsets}, offsets: {axis: bag}}",
+    )
+    assert "bags" in repository.prepare(runner).model.rows.reason
+    repository.write("1/model.yaml", "row_independent: true")
+    assert "say what it counts" in refusal(repository, runner, InvalidInput)
+
+
 def test_single_rows_are_padded_where_the_graph_needs_two(
     repository: Repository, runner: OrtModelRunner
 ) -> None:
@@ -225,6 +237,20 @@ def test_a_graph_that_runs_on_nothing_is_refused(
     message = refusal(repository, runner, InvalidInput)
     assert message.startswith("the graph computes no request that could be made up: ")
     assert "put a request" in message
+
+
+def test_a_malformed_graph_is_refused_in_words(
+    repository: Repository, runner: OrtModelRunner
+) -> None:
+    repository.graph(
+        "odd (float[N] x) => (float[N] y) "
+        "{ c = Constant <value_float: float = 1.0> () y = Add(x, c) }"
+    )
+    model = onnx.load(repository.version / "model.onnx")
+    attribute = model.graph.node[0].attribute[0]
+    attribute.name, attribute.type = "value", onnx.AttributeProto.UNDEFINED
+    onnx.save(model, repository.version / "model.onnx")
+    assert "model.onnx: malformed graph: " in refusal(repository, runner, InvalidInput)
 
 
 @pytest.mark.parametrize(
