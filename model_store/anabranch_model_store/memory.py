@@ -1,6 +1,7 @@
 """Whether a version fits into memory, before anything of it is loaded."""
 
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -9,6 +10,7 @@ from anabranch_wire.errors import TooLarge
 __all__ = ["available_bytes", "check_fits"]
 
 _AVAILABLE: Final = re.compile(r"^MemAvailable:\s+([0-9]+) kB$", re.MULTILINE)
+_CACHED: Final = re.compile(r"^(?:in)?active_file ([0-9]+)$", re.MULTILINE)
 
 
 def available_bytes(root: Path = Path("/")) -> int | None:
@@ -20,19 +22,21 @@ def available_bytes(root: Path = Path("/")) -> int | None:
         root: of the file systems `proc` and `sys`.
     """
     found: list[int] = []
-    try:
+    with suppress(OSError):  # not a Linux kernel, or hidden
         match = _AVAILABLE.search((root / "proc/meminfo").read_text())
         if match is not None:
             found.append(int(match[1]) * 1024)
-    except OSError:
-        pass  # not a Linux kernel, or hidden
-    group = root / "sys/fs/cgroup"
-    try:
-        limit = int((group / "memory.max").read_text())
-        found.append(max(0, limit - int((group / "memory.current").read_text())))
-    except (OSError, ValueError):
-        pass  # no such control group, or "max": no limit
+    with suppress(OSError, ValueError):  # no such control group, or "max": no limit
+        found.append(_left_in_group(root / "sys/fs/cgroup"))
     return min(found, default=None)
+
+
+def _left_in_group(group: Path) -> int:
+    """Bytes that the control group leaves; cached files count as free, since they give way."""
+    limit = int((group / "memory.max").read_text())
+    used = int((group / "memory.current").read_text())
+    cached = sum(map(int, _CACHED.findall((group / "memory.stat").read_text())))
+    return max(0, limit - max(0, used - cached))
 
 
 def check_fits(needed: int, max_bytes: int, available: int | None) -> None:

@@ -16,13 +16,16 @@ def system(root: Path, meminfo: str | None, limit: str | None = None, used: str 
     if limit is not None:
         (root / "sys/fs/cgroup/memory.max").write_text(f"{limit}\n")
         (root / "sys/fs/cgroup/memory.current").write_text(f"{used}\n")
+        (root / "sys/fs/cgroup/memory.stat").write_text(
+            "anon 900\nfile 800\nactive_file 100\ninactive_file 400\nunevictable 7\n"
+        )
     return root
 
 
 def test_the_kernel_or_the_control_group_says_what_is_left(tmp_path: Path) -> None:
     assert available_bytes(system(tmp_path / "a", MEMINFO)) == 9000 * 1024
     assert available_bytes(system(tmp_path / "b", MEMINFO, "max")) == 9000 * 1024
-    assert available_bytes(system(tmp_path / "c", MEMINFO, "5000", "2000")) == 3000
+    assert available_bytes(system(tmp_path / "c", MEMINFO, "5000", "2000")) == 3500
     assert available_bytes(system(tmp_path / "d", MEMINFO, "5000", "6000")) == 0
     assert available_bytes(system(tmp_path / "e", None)) is None
     assert available_bytes(system(tmp_path / "f", "MemTotal: 1 kB\n")) is None
