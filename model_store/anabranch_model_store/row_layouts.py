@@ -18,7 +18,7 @@ from anabranch_graph_opt.row_flow import RowProof, prove_rows
 from anabranch_graph_opt.running import Array, ModelRunner
 from anabranch_graph_opt.signature import Signature
 from anabranch_runtime.models import RowLayout
-from anabranch_wire.errors import InvalidInput
+from anabranch_wire.errors import AnabranchError, InvalidInput
 
 __all__ = ["RowQuestion", "row_layout"]
 
@@ -69,9 +69,11 @@ def row_layout(question: RowQuestion, claim: Claim, runner: ModelRunner) -> RowL
         proof = _claimed(question, proof)
     if not proof.independent:
         return _apart(question, proof, proof.reason)
-    check = check_rows(
-        runner, question.path, question.signature, proof, _cases(question, proof.input_axes)
-    )
+    cases = _cases(question, proof.input_axes, runner)
+    if not cases:
+        reason = "no request to check that with: warmup/ has none, and none are to be made up"
+        return _apart(question, proof, f"rows may be independent, but there is {reason}")
+    check = check_rows(runner, question.path, question.signature, proof, cases)
     if claim is True and not check.ok:
         raise InvalidInput(f"model.yaml: row_independent: true, but {check.difference}")
     return _layout(question.signature, check.applied_to(proof))
@@ -97,16 +99,32 @@ def _claimed(question: RowQuestion, proof: RowProof) -> RowProof:
 
 
 def _cases(
-    question: RowQuestion, input_axes: Mapping[str, int | None]
+    question: RowQuestion, input_axes: Mapping[str, int | None], runner: ModelRunner
 ) -> list[Mapping[str, Array]]:
-    """Batches to check with: made up ones, and then those that somebody stands for."""
+    """Batches to check with: made up ones, and those that somebody stands for.
+
+    Where there are any of the latter, a made-up one that does not run says nothing.
+    """
+    axes = {name: axis for name, axis in input_axes.items() if axis is not None}
+    given = [
+        sample
+        for sample in question.samples
+        if len(rows := {sample[name].shape[axis] for name, axis in axes.items()}) == 1 and any(rows)
+    ]
     rng = np.random.default_rng(_SEED)
-    made_up = (
-        []
-        if question.examples is None
-        else [question.examples.batch(rows, rng) for rows in _CASE_ROWS]
-    )
-    return [*made_up, *question.samples]
+    source = question.examples
+    made_up = [] if source is None else [source.batch(rows, rng) for rows in _CASE_ROWS]
+    if given:
+        made_up = [batch for batch in made_up if _runs(runner, question.path, batch)]
+    return [*made_up, *given]
+
+
+def _runs(runner: ModelRunner, path: Path, batch: Mapping[str, Array]) -> bool:
+    try:
+        runner.run(path, batch)
+    except AnabranchError:
+        return False
+    return True
 
 
 def _layout(signature: Signature, proof: RowProof) -> RowLayout:

@@ -33,7 +33,7 @@ def proven_examples(
     """
     examples: list[Inputs] = []
     for sample in samples:
-        padded, rows = _padded(sample.inputs, model)
+        padded, rows = _padded(sample, model)
         try:
             found = runner.run(model.path, padded)
         except AnabranchError as error:
@@ -72,17 +72,24 @@ def made_up_examples(
     return tuple(examples)
 
 
-def _padded(inputs: Inputs, model: DenseModel) -> tuple[Inputs, int | None]:
-    """Repeat the last row up to the fewest rows that run; also return how many rows there were."""
+def _padded(sample: Sample, model: DenseModel) -> tuple[Inputs, int | None]:
+    """Repeat the last row up to the fewest rows that run; also return how many rows there were.
+
+    Raises:
+        InvalidInput: inputs disagree on the number of rows.
+    """
+    inputs = sample.inputs
     axes = {
         spec.name: axis
         for spec, axis in zip(model.inputs, model.rows.input_axes, strict=True)
         if axis is not None
     }
-    sizes = {inputs[name].shape[axis] for name, axis in axes.items()}
-    if len(sizes) != 1:
-        return inputs, None  # no rows, or inputs that disagree: the graph has the last word
-    (rows,) = sizes
+    sizes = {name: inputs[name].shape[axis] for name, axis in axes.items()}
+    if not sizes:
+        return inputs, None
+    if len(set(sizes.values())) > 1:
+        raise InvalidInput(f"{sample.name}: inputs disagree on the number of rows: {sizes}")
+    rows = next(iter(sizes.values()))
     missing = model.rows.min_rows - rows
     if missing <= 0 or rows == 0:
         return inputs, rows

@@ -217,6 +217,19 @@ def test_a_request_that_fails_refuses_the_version(
     assert message.startswith("warmup/a.npz: the model cannot compute these inputs")
 
 
+def test_a_request_without_rows_or_with_rows_that_disagree(
+    repository: Repository, runner: OrtModelRunner
+) -> None:
+    repository.graph("two (float[N] a, float[N] b) => (float[N] y) { y = Add(a, b) }")
+    none = np.zeros(0, np.float32)
+    repository.warmup(**{"a": none, "b": none, "expected.y": none})
+    assert repository.prepare(runner).model.rows.can_merge
+    repository.warmup(a=np.zeros(2, np.float32), b=np.zeros(1, np.float32))
+    assert refusal(repository, runner, InvalidInput) == (
+        "warmup/a.npz: inputs disagree on the number of rows: {'a': 2, 'b': 1}"
+    )
+
+
 def test_nothing_is_made_up_where_that_is_not_wanted(
     repository: Repository, runner: OrtModelRunner
 ) -> None:
