@@ -158,14 +158,15 @@ def deliver(tickets: list[Ticket]) -> None:
 
 
 def _fill(staged: NDArray[np.generic], arrays: list[NDArray[np.generic]], rows: int) -> None:
-    """Copy `arrays` one below the other into `staged`; repeat the last row to its end."""
+    """Copy `arrays` one below the other into `staged`; repeat the last row, or nothing, to its end."""
     begin = 0
     for array in arrays:
         end = begin + len(array)
         staged[begin:end] = array
         begin = end
     if len(staged) > rows:
-        staged[rows:] = staged[rows - 1] if rows else 0
+        nothing = b"" if staged.dtype == np.object_ else 0
+        staged[rows:] = staged[rows - 1] if rows else nothing
 
 
 def _check_rows(version: ServedVersion, outputs: Sequence[NDArray[np.generic]], rows: int) -> None:

@@ -186,13 +186,19 @@ def test_outputs_are_answered_in_the_order_asked_for(channel: grpc.Channel) -> N
     assert np.frombuffer(both.raw_output_contents[1], np.float32).tolist() == [-1, -2, -3, -4]
 
 
-def test_no_rows_need_no_contents(channel: grpc.Channel) -> None:
-    request = ModelInferRequest(model_name="scale")
-    request.inputs.add(name="x", datatype="FP32", shape=[0, 4])
+@pytest.mark.parametrize(
+    ("model", "datatype", "shape", "answer"),
+    [("scale", "FP32", [0, 4], [0, 1]), ("BYTES", "BYTES", [0], [0])],
+)
+def test_no_rows_need_no_contents(
+    channel: grpc.Channel, model: str, datatype: str, shape: list[int], answer: list[int]
+) -> None:
+    request = ModelInferRequest(model_name=model)
+    request.inputs.add(name="x", datatype=datatype, shape=shape)
 
     response, _ = infer(channel, request)
 
-    assert list(response.outputs[0].shape) == [0, 1]
+    assert list(response.outputs[0].shape) == answer
 
 
 def both_forms(request: ModelInferRequest) -> None:
