@@ -158,7 +158,7 @@ def deliver(tickets: list[Ticket]) -> None:
 
 
 def _fill(staged: NDArray[np.generic], arrays: list[NDArray[np.generic]], rows: int) -> None:
-    """Copy `arrays` one below the other into `staged`; repeat the last row, or nothing, to its end."""
+    """Copy `arrays` one below the other into `staged`; repeat the last row, if any, to its end."""
     begin = 0
     for array in arrays:
         end = begin + len(array)
