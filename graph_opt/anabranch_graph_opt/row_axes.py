@@ -76,8 +76,11 @@ def resolve_row_axes(
     for spec in signature.inputs:
         if spec.name in declared:
             kinds[spec.name] = declared[spec.name]
-            if declared[spec.name].kind != "none" and not spec.shape:
-                raise InvalidInput(f"inputs: {spec.name!r} is a scalar and has no axis 0")
+            if declared[spec.name].kind != "none" and spec.shape[:1] != (-1,):
+                raise InvalidInput(
+                    f"inputs: axis 0 of {spec.name!r} cannot count {declared[spec.name].kind}: "
+                    f"the model fixes its shape to {list(spec.shape)}"
+                )
         elif spec.shape and spec.shape[0] == -1:
             kinds[spec.name] = InputAxis("rows")
             symbols[spec.name] = signature.symbols[spec.name][0]

@@ -92,26 +92,24 @@ def check_rows(
         axes: as given to `prove_rows`, for made-up cases.
 
     Returns:
-        the outcome. A model on which no case runs has not been confirmed: it is not `ok`.
+        the outcome. A model that does not run on a case has not been confirmed: it is not `ok`.
     """
     rng = rng if rng is not None else np.random.default_rng(0)
     if cases is None:
         source = ExampleInputs(signature, model, axes)
         cases = [source.batch(rows, rng) for rows in _CASE_ROWS]
     trial = _Trial(runner, model, signature, proof)
-    failure = "no case was given"
     for case in cases:
         rows = trial.rows_of(case)
         try:
             whole = trial.run(trial.taken(case, _at_least(np.arange(rows), proof.min_rows)))
         except AnabranchError as error:
             failure = f"the model does not run on a batch of {rows}: {error.message}"
-            continue
-        failure = ""
+            return RowCheck(False, failure, trial.min_rows, trial.runs)
         difference = trial.compare(case, whole, rng)
         if difference:
             return RowCheck(False, difference, trial.min_rows, trial.runs)
-    return RowCheck(not failure, failure, trial.min_rows, trial.runs)
+    return RowCheck(True, "", trial.min_rows, trial.runs)
 
 
 def _at_least(rows: NDArray[np.int64], least: int) -> NDArray[np.int64]:
@@ -200,7 +198,7 @@ class _Trial:
                 continue
             expected = np.take(whole[name], [0], axis=axis)
             if answers[name].size != expected.size:
-                return f"output {name!r} of a single row has another size than in a batch"
+                return f"output {name!r} of a row alone has another size than in a batch"
             words = self._apart(name, expected, answers[name].reshape(expected.shape))
             if words:
                 return f"{words} in a batch, and alone"

@@ -67,7 +67,7 @@ def read_signature(source: ModelSource) -> Signature:
     """
     model = open_model(source)
     graph = model.graph
-    opset = model.opset_imports.get("")
+    opset = model.opset_imports.get("", model.opset_imports.get("ai.onnx"))
     if opset is None:
         raise InvalidInput("the model imports no version of the default ONNX operator set")
     values = [value for value in graph.inputs if value.name not in graph.initializers]

@@ -1,4 +1,4 @@
-"""Operators that move, repeat or drop elements by shape: the row factor goes where they put it."""
+"""Axes dropped, added, turned or repeated: the row factor goes where they put it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -6,12 +6,9 @@ from typing import Final
 
 from anabranch_graph_opt.flow import (
     Axis,
-    Factor,
     Flow,
     Mixing,
-    Numbers,
     Pointer,
-    Space,
     State,
     Steps,
     axis,
@@ -21,21 +18,10 @@ from anabranch_graph_opt.flow import (
     space_of,
 )
 from anabranch_graph_opt.row_facts import Facts
-from anabranch_graph_opt.row_rules.broadcasting import carried_by, same_carrier
 from anabranch_graph_opt.row_visit import Rule, Visit, counted
-from anabranch_graph_opt.sizes import ONE, Size, product
+from anabranch_graph_opt.sizes import ONE, Size
 
-__all__ = ["RULES", "expanded", "joined_data", "pointed", "regrouped"]
-
-
-def rearranged(flow: Flow, axes: Sequence[Axis]) -> Flow:
-    """The same elements in the same row-major order under other axes.
-
-    Meaning is kept where it still says the same there.
-    """
-    if isinstance(flow.meaning, Pointer) and flow.meaning.along is not None:
-        raise Mixing("rearranges coordinates of positions in the batch")
-    return flow.with_axes(axes)
+__all__ = ["RULES"]
 
 
 def _plain_data(flow: Flow) -> Flow:
@@ -47,97 +33,6 @@ def _plain_data(flow: Flow) -> Flow:
     if not flow.is_data:
         raise Mixing("repeats or reorders the number of rows")
     return replace(flow, meaning=None, comparison=None)
-
-
-def regrouped(facts: Facts, axes: Sequence[Axis], sizes: Sequence[Size]) -> list[Axis]:
-    """Axes of a reshape: the row-major factors of `axes`, cut into axes of `sizes`.
-
-    Raises:
-        Mixing: a cut goes through the row factor, so that rows would end up in several entries.
-    """
-    factors = [factor for factors in axes for factor in factors]
-    place = next((i for i, factor in enumerate(factors) if factor.space is not None), None)
-    if place is None:
-        for size in sizes:
-            if size.counts_rows:
-                raise Mixing(f"arranges data without rows in an axis of {size} (N rows)")
-        return [plain(size) for size in sizes]
-    row = factors[place]
-    before = product(factor.size for factor in factors[:place])
-    after = product(factor.size for factor in factors[place + 1 :])
-    result: list[Axis] = []
-    placed = False
-    for size in sizes:
-        if placed:
-            if size.counts_rows:
-                raise Mixing(_through(axes, sizes))
-            result.append(plain(size))
-            continue
-        rest = before.over(size)
-        if rest is not None and not (size == ONE and before == ONE):
-            before = rest
-            result.append(plain(size))
-            continue
-        if size == ONE:
-            result.append(())
-            continue
-        inner = size.over(before * row.size)
-        if inner is None or inner.counts_rows or after.over(inner) is None:
-            raise Mixing(_through(axes, sizes))
-        result.append(axis([Factor(before), row, Factor(inner)]))
-        placed = True
-    if not placed:
-        raise Mixing(_through(axes, sizes))
-    return result
-
-
-def _through(axes: Sequence[Axis], sizes: Sequence[Size]) -> str:
-    given = ", ".join(str(axis_size(factors)) for factors in axes)
-    wanted = ", ".join(map(str, sizes))
-    return f"cuts through rows: it makes [{wanted}] of [{given}] (N is the number of rows)"
-
-
-def _reshape(visit: Visit) -> Sequence[State]:
-    flow, target = visit.flow(0), visit.flow(1).numbers
-    if target is None:
-        if visit.data(1).current or visit.data(1).space is not None:
-            raise Mixing(f"takes its shape {visit.name(1)} from the data of rows")
-        raise Mixing(f"takes its shape {visit.name(1)} from numbers that are not followed")
-    sizes = list(target)
-    if not visit.integer("allowzero", 0):
-        sizes = [
-            axis_size(flow.axes[i]) if size.constant == 0 else size for i, size in enumerate(sizes)
-        ]
-    total = product(axis_size(factors) for factors in flow.axes)
-    if any(size.constant == -1 for size in sizes):
-        place = next(i for i, size in enumerate(sizes) if size.constant == -1)
-        known = product(size for i, size in enumerate(sizes) if i != place)
-        inferred = total.over(known)
-        if inferred is None:
-            if flow.space is not None or total.counts_rows or known.counts_rows:
-                raise Mixing(_through(flow.axes, sizes))
-            inferred = visit.facts.unknown()
-        sizes[place] = inferred
-    if isinstance(flow.meaning, Steps) and flow.space is None:
-        return [_stepped(flow, sizes)]
-    return [rearranged(flow, regrouped(visit.facts, flow.axes, sizes))]
-
-
-def _stepped(flow: Flow, sizes: Sequence[Size]) -> Flow:
-    """Steps that hold no rows (the N + 1 ends of N bags), with other axes of size 1 around."""
-    wide = [factors for factors in flow.axes if factors]
-    if len(wide) != 1 or [s for s in sizes if s != ONE] != [axis_size(wide[0])]:
-        raise Mixing("cuts positions in the batch into several axes")
-    return flow.with_axes(() if size == ONE else wide[0] for size in sizes)
-
-
-def _flatten(visit: Visit) -> Sequence[State]:
-    flow = visit.data(0)
-    split = visit.integer("axis", 1)
-    split = split + flow.rank if split < 0 else split
-    before = axis(factor for factors in flow.axes[:split] for factor in factors)
-    after = axis(factor for factors in flow.axes[split:] for factor in factors)
-    return [flow.with_axes([before, after])]
 
 
 def _squeeze(visit: Visit) -> Sequence[State]:
@@ -192,7 +87,7 @@ def _renumbered(flow: Flow, order: Sequence[int | None]) -> Flow:
     return flow.with_axes(axes)
 
 
-def expanded(facts: Facts, flow: Flow, sizes: Sequence[Size]) -> Flow:
+def _expanded(facts: Facts, flow: Flow, sizes: Sequence[Size]) -> Flow:
     """The flow broadcast to at least `sizes`.
 
     Raises:
@@ -229,9 +124,10 @@ def _expand(visit: Visit) -> Sequence[State]:
     if target is None:
         raise Mixing(f"takes its shape {visit.name(1)} from numbers that are not followed")
     flow = visit.flow(0)
-    if isinstance(flow.meaning, Pointer | Steps) and flow.space is None:
+    along = flow.meaning.along if isinstance(flow.meaning, Pointer) else None
+    if along is not None or (isinstance(flow.meaning, Steps) and flow.space is None):
         raise Mixing("repeats positions in the batch")
-    return [expanded(visit.facts, flow, target)]
+    return [_expanded(visit.facts, flow, target)]
 
 
 def _tile(visit: Visit) -> Sequence[State]:
@@ -250,98 +146,10 @@ def _tile(visit: Visit) -> Sequence[State]:
     return [replace(flow, axes=tuple(axes), same=flow.same or rows_made)]
 
 
-def _concat(visit: Visit) -> Sequence[State]:
-    flows = [visit.flow(i) for i in range(len(visit.states))]
-    where = visit.axis(flows[0].rank, 1)
-    if len(flows) == 1:
-        return [flows[0]]
-    if (joined := _joined_numbers(flows) or _joined_steps(flows)) is not None:
-        return [joined]
-    if any(isinstance(flow.meaning, Steps | Pointer) for flow in flows):
-        return [_joined_pointers(visit, flows, where)]
-    return [joined_data(visit.facts, [visit.data(i) for i in range(len(flows))], where)]
-
-
-def joined_data(facts: Facts, flows: Sequence[Flow], where: int) -> Flow:
-    """Claim on tensors laid one after another along axis `where`.
-
-    Raises:
-        Mixing: that axis holds rows in one of them, or only some of them hold rows.
-    """
-    flows = same_carrier(flows)
-    if any(flow.rank != flows[0].rank for flow in flows):
-        raise Mixing("concatenates tensors of different rank")
-    if any(space_of(flow.axes[where]) is not None for flow in flows):
-        raise Mixing(f"concatenates along axis {where}, which holds the rows")
-    axes: list[Axis] = []
-    for i in range(flows[0].rank):
-        parts = [flow.axes[i] for flow in flows]
-        if i == where:
-            total = Size.of(0)
-            for factors in parts:
-                total = total + axis_size(factors)
-            axes.append(plain(total))
-        elif any(factors != parts[0] for factors in parts):
-            if any(space_of(factors) is not None for factors in parts):
-                raise Mixing("concatenates tensors with rows to tensors without")
-            axes.append(parts[0])
-        else:
-            axes.append(parts[0])
-    return carried_by(axes, flows)
-
-
-def _joined_numbers(flows: Sequence[Flow]) -> Flow | None:
-    if any(flow.numbers is None or flow.rank != 1 for flow in flows):
-        return None
-    values = tuple(value for flow in flows for value in flow.numbers or ())
-    floating = any(isinstance(f.meaning, Numbers) and f.meaning.floating for f in flows)
-    return Flow((plain(len(values)),), meaning=Numbers(values, floating))
-
-
-def _joined_steps(flows: Sequence[Flow]) -> Flow | None:
-    """Steps with the number that would come next appended: the end of the last bag."""
-    if len(flows) != 2 or not isinstance(flows[0].meaning, Steps) or flows[0].rank != 1:
-        return None
-    steps, last = flows[0].meaning, flows[1].numbers
-    length = axis_size(flows[0].axes[0])
-    if last is None or len(last) != 1 or last[0] != steps.first + steps.step * length:
-        return None
-    return Flow((plain(length + ONE),), meaning=steps)
-
-
-def _joined_pointers(visit: Visit, flows: Sequence[Flow], where: int) -> Flow:
-    """Coordinates put together: positions in the batch beside ordinary indices."""
-    for i, flow in enumerate(flows):
-        if axis_size(flow.axes[where]) != ONE:
-            raise Mixing("concatenates positions in the batch")
-        if not isinstance(flow.meaning, Pointer | Steps):
-            visit.data(i)
-    flows = same_carrier(flows)
-    into = tuple(pointed(flow) for flow in flows)
-    if any(p is None and f.meaning is not None and f.numbers is None
-           for p, f in zip(into, flows, strict=True)):  # fmt: skip
-        raise Mixing("concatenates positions in the batch")
-    joined = joined_data(visit.facts, [replace(flow, meaning=None) for flow in flows], where)
-    return replace(joined, same=False, meaning=Pointer(into, where), number=None)
-
-
-def pointed(flow: Flow) -> Space | None:
-    """The space that every element of the flow points into; None where it is no pointer."""
-    meaning = flow.meaning
-    if isinstance(meaning, Pointer) and meaning.along is None:
-        return meaning.into[0]
-    if isinstance(meaning, Steps) and meaning.first.constant == 0 and meaning.step == ONE:
-        return flow.space
-    return None
-
-
 RULES: Final[Mapping[str, Rule]] = {
-    "Reshape": _reshape,
-    "Flatten": _flatten,
     "Squeeze": _squeeze,
     "Unsqueeze": _unsqueeze,
     "Transpose": _transpose,
     "Expand": _expand,
     "Tile": _tile,
-    "Concat": _concat,
 }

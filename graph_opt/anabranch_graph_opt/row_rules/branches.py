@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from anabranch_graph_opt.flow import Flow, Mixed, Mixing, State, axis_size, plain, space_of
+from anabranch_graph_opt.flow import Flow, Mixed, Mixing, State, plain, space_of
 from anabranch_graph_opt.row_facts import Facts
 from anabranch_graph_opt.row_visit import Rule, Visit
 
@@ -44,11 +44,10 @@ def _either(facts: Facts, yes: State, no: State, current: bool) -> State:
             a if a == b else plain(facts.unknown()) for a, b in zip(yes.axes, no.axes, strict=True)
         )
         return Flow(axes, current=current or yes.current or no.current)
-    same_places = all(
-        a == b or (axis_size(a) != axis_size(b) and space_of(a) is space_of(b) is None)
+    if current or any(
+        a != b and (space_of(a) is not None or space_of(b) is not None)
         for a, b in zip(yes.axes, no.axes, strict=True)
-    )
-    if current or yes.space != no.space or not same_places:
+    ):
         return Mixed("an If arranges rows differently in its branches")
     axes = tuple(
         a if a == b else plain(facts.unknown()) for a, b in zip(yes.axes, no.axes, strict=True)

@@ -26,8 +26,8 @@ from anabranch_graph_opt.flow import (
     space_of,
 )
 from anabranch_graph_opt.row_facts import Facts, relabelled
-from anabranch_graph_opt.row_rules.arranging import pointed
 from anabranch_graph_opt.row_rules.broadcasting import carried_by, same_carrier
+from anabranch_graph_opt.row_rules.joining import pointed
 from anabranch_graph_opt.row_visit import Rule, Visit
 from anabranch_graph_opt.sizes import Size
 
@@ -48,10 +48,6 @@ def _gather(visit: Visit) -> Sequence[State]:
         return [_row_of_loop(visit, table, ids, where)]
     if isinstance(ids.meaning, Pointer | Steps):
         return [_fetched_rows(visit, table, ids, where)]
-    if table.meaning is not None and table.numbers is None and not holds_rows:
-        picked = visit.fixed(1)  # pointers along other axes stay pointers
-        axes = [*table.axes[:where], *picked.axes, *table.axes[where + 1 :]]
-        return [table.with_axes(axes)]
     visit.off_rows(0, [where], "picks entries along")
     table, ids = same_carrier([visit.data(0), visit.data(1)])
     axes = [*table.axes[:where], *ids.axes, *table.axes[where + 1 :]]

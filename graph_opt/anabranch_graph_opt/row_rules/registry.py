@@ -1,4 +1,4 @@
-"""How each operator carries rows: one module an operator family, one rule an operator.
+"""All rules: one module an operator family, one rule an operator.
 
 An operator without a rule mixes rows, as far as anybody knows. A new rule is one function in the
 module of its family and one line in that module's `RULES`.
@@ -15,11 +15,14 @@ from anabranch_graph_opt.row_rules import (
     convolutions,
     counting,
     elementwise,
+    joining,
     lookups,
     loops,
+    masking,
     quantizing,
     recurrent,
     reductions,
+    reshaping,
     scattering,
     sequences,
     slicing,
@@ -37,11 +40,14 @@ _FAMILIES: Final = (
     convolutions,
     counting,
     elementwise,
+    joining,
     lookups,
     loops,
+    masking,
     quantizing,
     recurrent,
     reductions,
+    reshaping,
     scattering,
     sequences,
     slicing,

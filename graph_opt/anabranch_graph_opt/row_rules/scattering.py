@@ -15,8 +15,8 @@ from anabranch_graph_opt.flow import (
     space_of,
 )
 from anabranch_graph_opt.row_facts import relabelled
-from anabranch_graph_opt.row_rules.arranging import pointed
 from anabranch_graph_opt.row_rules.broadcasting import carried_by, same_carrier
+from anabranch_graph_opt.row_rules.joining import pointed
 from anabranch_graph_opt.row_rules.lookups import coordinates
 from anabranch_graph_opt.row_visit import Rule, Visit
 

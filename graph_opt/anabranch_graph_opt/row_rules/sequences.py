@@ -15,7 +15,7 @@ from anabranch_graph_opt.flow import (
     axis,
     axis_size,
 )
-from anabranch_graph_opt.row_rules.arranging import joined_data
+from anabranch_graph_opt.row_rules.joining import joined_data
 from anabranch_graph_opt.row_visit import Rule, Visit, counted
 from anabranch_graph_opt.sizes import Size
 
@@ -86,7 +86,7 @@ def _concatenated(visit: Visit) -> Sequence[State]:
     if stacked:
         flows = [flow.with_axes([*flow.axes[:where], (), *flow.axes[where:]]) for flow in flows]
     plain_flows = [Flow(f.axes, f.current, f.same) for f in flows]
-    return [joined_data(visit.facts, plain_flows, where)]
+    return [joined_data(plain_flows, where)]
 
 
 def _rows_laid_out(visit: Visit, rows: RowList, stacked: bool) -> Flow:
