@@ -9,9 +9,9 @@ import threading
 import time
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from anabranch_model_store.memory import available_bytes
-from anabranch_model_store.preparation import PreparedVersion, prepare_version
 from anabranch_model_store.repository import ModelFolder, report_ignored, scan_repository
 from anabranch_model_store.serving_yaml import Deployment, group_settings
 from anabranch_model_store.supported import check_deployment
@@ -26,6 +26,9 @@ from anabranch_server.load_failures import failure_reason
 from anabranch_server.stillness import complete_versions
 from anabranch_server.worker import Worker
 from anabranch_wire.errors import AnabranchError, Conflict, Internal, NotFound
+
+if TYPE_CHECKING:
+    from anabranch_model_store.preparation import PreparedVersion
 
 __all__ = ["Loader"]
 
@@ -111,6 +114,9 @@ class Loader:
         self, folder: ModelFolder, number: int, deployment: Deployment, runner: OrtModelRunner
     ) -> ServedVersion | None:
         """Verify, prove, build and warm one version; None where it cannot be served."""
+        # Takes half a second of imports, which the open ports need not wait for.
+        from anabranch_model_store.preparation import prepare_version
+
         begun_s = time.monotonic()
         try:
             prepared = prepare_version(folder, number, deployment, runner, available_bytes())
@@ -143,7 +149,7 @@ class Loader:
         )
         return served
 
-    def _warm(self, prepared: PreparedVersion) -> ServedVersion:
+    def _warm(self, prepared: "PreparedVersion") -> ServedVersion:
         """Build a version and run its examples on every executor."""
         snapshot, deployment = prepared.snapshot, prepared.deployment
         for note in prepared.notes:

@@ -160,7 +160,7 @@ def test_the_log_is_json_without_paths(server: RunningServer) -> None:
     assert str(server.log.parent) not in server.log.read_text()
 
 
-@pytest.mark.parametrize("door", ["http", "grpc", "metrics", "admin"])
+@pytest.mark.parametrize("door", ["http", "grpc"])
 def test_a_second_server_on_a_port_is_an_error(
     server: RunningServer, repository: Path, tmp_path: Path, door: str
 ) -> None:
@@ -346,41 +346,40 @@ def test_a_required_model_without_a_good_version_keeps_the_server_up_and_unready
 # --- repositories -----------------------------------------------------------------------------
 
 
-def test_a_broken_version_makes_room_for_an_older_one(tmp_path: Path) -> None:
-    repository = tmp_path / "repository"
-    scale_model(repository / "scale" / "1")
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """Serve a good model with a broken newest version, and a broken one that is not required."""
+    repository = tmp_path_factory.mktemp("mixed")
+    for name in ("scale", "other"):
+        scale_model(repository / name / "1")
     broken = repository / "scale" / "2"
     broken.mkdir()
     (broken / "model.onnx").write_bytes(b"\0" * 100)
-    with started_server(repository, tmp_path, "--settle-s", "0") as server:
-        assert server.ready["models"] == {"scale": "1"}
-        assert score(server.http)[0] == 200
-        (model,) = json.loads(get(server.admin, "/admin/v1/models")[1])["models"]
-        assert model["state"] == "READY"
-        assert model["last_error"]["version"] == 2
-        failed = [line for line in named(server, "reload") if line["result"] == "failed"]
-        assert [(line["version"], line["reason"]) for line in failed] == [
-            (2, model["last_error"]["reason"])
-        ]
-
-
-def test_a_model_that_is_not_required_never_holds_readiness_back(tmp_path: Path) -> None:
-    repository = tmp_path / "repository"
-    scale_model(repository / "good" / "1")
     (repository / "bad" / "1").mkdir(parents=True)
     (repository / "bad" / "serving.yaml").write_text("required: false\n")
-    with started_server(repository, tmp_path, "--settle-s", "0") as server:
-        assert server.ready["models"] == {"good": "1"}
-        assert score(server.http, "bad")[0] == 503
+    options = ("--settle-s", "0", "--models", "scale,bad")
+    with started_server(repository, tmp_path_factory.mktemp("s"), *options) as running:
+        yield running
 
 
-def test_models_can_be_chosen(tmp_path: Path) -> None:
-    repository = tmp_path / "repository"
-    for name in ("a", "b", "c"):
-        scale_model(repository / name / "1")
-    with started_server(repository, tmp_path, "--settle-s", "0", "--models", "a,c") as server:
-        assert server.ready["models"] == {"a": "1", "c": "1"}
-        assert score(server.http, "b")[0] == 404
+def test_a_broken_version_makes_room_for_an_older_one(mixed: RunningServer) -> None:
+    assert mixed.ready["models"] == {"scale": "1"}
+    assert score(mixed.http)[0] == 200
+    model = json.loads(get(mixed.admin, "/admin/v1/models/scale")[1])
+    assert model["state"] == "READY"
+    assert model["last_error"]["version"] == 2
+    failed = [line for line in named(mixed, "reload") if line["result"] == "failed"]
+    reasons = {(line["model"], line["version"]): line["reason"] for line in failed}
+    assert reasons[("scale", 2)] == model["last_error"]["reason"]
+
+
+def test_a_model_that_is_not_required_never_holds_readiness_back(mixed: RunningServer) -> None:
+    assert get(mixed.metrics, "/health/ready")[0] == 200
+    assert score(mixed.http, "bad")[0] == 503
+
+
+def test_only_chosen_models_are_served(mixed: RunningServer) -> None:
+    assert score(mixed.http, "other")[0] == 404
 
 
 def test_an_empty_repository_is_ready_only_when_that_is_allowed(tmp_path: Path) -> None:
