@@ -5,14 +5,27 @@ the *slots* (input columns) that the element was computed from. Everything here 
 generating inputs: an operator without a rule yields `UNKNOWN`, never an error.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import onnx_ir as ir
 from numpy.typing import NDArray
 
-__all__ = ["UNKNOWN", "Span", "combine", "constant", "moved", "opaque", "summary"]
+__all__ = [
+    "UNKNOWN",
+    "Floats",
+    "Span",
+    "SpanRule",
+    "axes_of",
+    "combine",
+    "constant",
+    "moved",
+    "need",
+    "opaque",
+    "summary",
+]
 
 Floats = NDArray[np.float64]
 Slots = NDArray[np.object_]
@@ -52,6 +65,10 @@ class Span:
         if not self.fixed or not self.bounded:
             return None
         return tuple(int(x) for x in self.low.reshape(-1))
+
+
+SpanRule = Callable[[ir.Node, Sequence[Span | None]], Span | tuple[Span, ...]]
+"""(node, spans of its inputs) -> span of its output, or of each. May raise where shapes clash."""
 
 
 def _bits(shape: tuple[int, ...], bits: int) -> Slots:
@@ -108,3 +125,16 @@ def combine(
     slots = np.bitwise_or(left.slots, right.slots)
     low, high = np.where(np.isnan(low), -np.inf, low), np.where(np.isnan(high), np.inf, high)
     return Span(low, high, np.asarray(slots, dtype=object), left.known and right.known)
+
+
+def axes_of(node: ir.Node, spans: Sequence[Span | None], index: int) -> tuple[int, ...] | None:
+    """Axes of a node, from input `index` or the attribute of older operator sets."""
+    if len(spans) > index and (span := spans[index]) is not None:
+        return span.numbers()
+    attribute = node.attributes.get("axes")
+    return None if attribute is None else tuple(attribute.as_ints())
+
+
+def need(span: Span | None) -> Span:
+    """The span, or `UNKNOWN` for an input left out."""
+    return UNKNOWN if span is None else span
