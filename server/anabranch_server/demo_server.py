@@ -67,7 +67,8 @@ def demo_server(repository: Path) -> Iterator[DemoServer]:
         }
         for name, value in options.items():
             command += [f"--{name.replace('_', '-')}", str(value)]
-        environ = {name: value for name, value in os.environ.items() if name not in _SETTINGS}
+        # Settings of the surroundings are for real servers.
+        environ = {k: v for k, v in os.environ.items() if not k.startswith("ANABRANCH_")}
         # Its log goes where this command talks to people: standard output is for results.
         # A session of its own: Ctrl-C comes to this command, which then stops the server once.
         process = subprocess.Popen(
@@ -77,12 +78,6 @@ def demo_server(repository: Path) -> Iterator[DemoServer]:
             yield DemoServer(process, _wait_ready(process, ready_file))
         finally:
             _stop(process)
-
-
-_SETTINGS: Final = frozenset(
-    "ANABRANCH_" + name.replace(".", "__").upper() for name in SETTINGS
-) | {"ANABRANCH_CONFIG"}
-"""Settings of the surroundings; they are for real servers, not for the demo."""
 
 
 def _free_port(setting: str) -> int:

@@ -16,6 +16,7 @@ CONTRACT = (
     "log-level allow-empty print-config ready-file"
 )
 CONTRACT_FLAGS = CONTRACT.split()
+SURROUNDINGS = {k: v for k, v in os.environ.items() if not k.startswith("ANABRANCH_")}
 
 
 def run(*words: str, code: int = 0, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -25,7 +26,7 @@ def run(*words: str, code: int = 0, **environ: str) -> subprocess.CompletedProce
         capture_output=True,
         text=True,
         timeout=60,
-        env={**os.environ, "COLUMNS": "100", "NO_COLOR": "1", **environ},
+        env={**SURROUNDINGS, "COLUMNS": "100", "NO_COLOR": "1", **environ},
         check=False,
     )
     assert done.returncode == code, f"{done.stdout}\n{done.stderr}"

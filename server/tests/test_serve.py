@@ -25,6 +25,7 @@ from anabranch_testing.servers import RunningServer, started_server
 REQUEST = json.dumps(
     {"inputs": [{"name": "x", "shape": [1, 4], "datatype": "FP32", "data": [1, 2, 3, 4]}]}
 ).encode()
+SURROUNDINGS = {k: v for k, v in os.environ.items() if not k.startswith("ANABRANCH_")}
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +174,7 @@ def test_a_second_server_on_a_port_is_an_error(
             "--run-dir", str(tmp_path / "run"), "--state-dir", str(tmp_path / "state"),
             "--cache-dir", str(tmp_path / "cache"),
         ],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=60, check=False, env=SURROUNDINGS,
     )  # fmt: skip
     assert done.returncode == 1
     assert f"port {port} on 127.0.0.1 is taken" in done.stderr
@@ -185,7 +186,7 @@ def test_score_and_status_talk_to_it(server: RunningServer, tmp_path: Path) -> N
     file = tmp_path / "request.json"
     file.write_bytes(REQUEST)
     environ = {
-        **os.environ,
+        **SURROUNDINGS,
         "ANABRANCH_URL": f"http://{server.http}",
         "ANABRANCH_ADMIN_URL": f"http://{server.admin}",
     }
@@ -295,7 +296,7 @@ def unready_server(repository: Path, scratch: Path, *options: str) -> Iterator[d
     ]  # fmt: skip
     with (
         (scratch / "server.log").open("wb") as log,
-        subprocess.Popen(command, stdout=log) as process,
+        subprocess.Popen(command, stdout=log, env=SURROUNDINGS) as process,
     ):
         try:
             addresses = {name: f"127.0.0.1:{port}" for name, port in ports.items()}
@@ -421,3 +422,28 @@ def test_access_lines_name_every_request_but_no_values(repository: Path, tmp_pat
     assert good["bytes_in"] == len(REQUEST)
     assert (bad["model"], bad["code"]) == ("nobody", "NOT_FOUND")
     assert good["request_id"] != bad["request_id"]
+
+
+def test_two_onnx_runtimes_end_the_start_with_the_remedy(repository: Path, tmp_path: Path) -> None:
+    for name in ("onnxruntime", "onnxruntime-gpu"):
+        info = tmp_path / f"{name.replace('-', '_')}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    command = [sys.executable, "-m", "anabranch_server"]
+    environ = {**SURROUNDINGS, "PYTHONPATH": str(tmp_path)}
+
+    serve = subprocess.run(
+        [*command, "serve", str(repository), "--http-port", "0"],
+        capture_output=True, text=True, timeout=60, env=environ, check=False,
+    )  # fmt: skip
+    doctor = subprocess.run(
+        [*command, "doctor", "--json"],
+        capture_output=True, text=True, timeout=60, env=environ, check=False,
+    )  # fmt: skip
+
+    assert serve.returncode == doctor.returncode == 1
+    assert "both onnxruntime and onnxruntime-gpu are installed" in serve.stderr
+    assert "uninstall both" in serve.stderr
+    checks = {check["name"]: check for check in json.loads(doctor.stdout)["checks"]}
+    assert checks["onnxruntime"]["status"] == "failure"
+    assert "uninstall both" in checks["onnxruntime"]["remedy"]
