@@ -410,3 +410,48 @@ def test_a_tunnel_is_refused(peer: Peer) -> None:
 
     assert response.status == 501
     assert peer.rest() == b""
+
+
+# --- heads that come again ------------------------------------------------------------------------
+
+
+def test_a_head_that_comes_again_means_the_same(peer: Peer) -> None:
+    sizes = [f"{place:0{10 + place % 3}}" for place in range(30)]
+    requests = [row_request(float(size)) for size in sizes]
+    for request in requests + requests[::-1]:
+        peer.send(request[:50])
+        peer.send(request[50:])
+        assert peer.read().status == 200
+    peer.send(b"".join(requests))
+    assert [score(peer.read().body) for _ in requests] == [float(size) for size in sizes]
+
+
+def test_a_known_head_may_come_in_the_middle_of_a_burst(peer: Peer) -> None:
+    hot = row_request(1)
+    for between in (
+        cold_request("x"),
+        infer_request(hot, path="/echo"),
+        chunked_request(infer_request(hot, path="/echo"), 100),
+        chunked_request(row_request(2), 5),
+        row_request(2, headers={"X-Request-Id": "r"}),
+        b"\r\n\r\n",
+    ):
+        for _ in range(3):
+            peer.send(hot + between + hot)
+            assert score(peer.read().body) == 1
+            if between.strip():
+                assert peer.read().status == 200
+            assert score(peer.read().body) == 1
+
+
+def test_heads_with_odd_line_ends_teach_nothing_wrong(door: HttpDoor) -> None:
+    body = b'{"inputs": []}\r\n\r\n'
+    odd = b"POST /v2/models/scale/infer HTTP/1.1\nContent-Length: %d\n\n" % len(body) + body
+    folded = row_request(3).replace(b"Host: test", b"X-Fold: a\r\n b\r\nHost: test")
+    for _ in range(3):
+        for data in (odd, folded, odd + row_request(3), folded + row_request(3)):
+            with Peer(door) as peer:
+                peer.send(data)
+                assert peer.read().status in (200, 400)
+        with Peer(door) as peer:
+            assert score(peer.ask(row_request(3)).body) == 3

@@ -1,13 +1,10 @@
-"""The receiving half of a connection: what is hot, what is refused, how fast it may come.
+"""The receiving half of a connection: what is hot, what is refused, what goes on to uvicorn.
 
-A subclass of uvicorn's protocol: requests that are not hot are handed on to it whole. The parser is
-uvicorn's (httptools); its callbacks only note what came, and what must end the connection is raised
-through it.
+The parser's callbacks only note what came; what must end the connection is raised through them.
 """
 
 import asyncio
 import time
-from enum import Enum
 from typing import Any, Final
 
 import httptools
@@ -15,11 +12,12 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from uvicorn.server import ServerState
 
-from anabranch_server.http.answers import CLOSES, CONTINUE, KEEPS, KEEPS_BY_NAME
+from anabranch_server.http.answers import CLOSES, KEEPS, KEEPS_BY_NAME
 from anabranch_server.http.calls import Call
 from anabranch_server.http.content_coding import decompress
 from anabranch_server.http.heads import RequestHead, read_head
-from anabranch_server.http.ordering import OrderedConnection
+from anabranch_server.http.known_heads import MAX_KNOWN_BYTES, KnownHead
+from anabranch_server.http.reading import DeafError, Phase, ReadingConnection
 from anabranch_server.http.routes import Target
 from anabranch_server.http.turns import FailedTurn, HotTurn, Turn
 from anabranch_server.oip import CallOptions
@@ -29,34 +27,15 @@ from anabranch_wire.errors import (
     MethodNotAllowed,
     Overloaded,
     TooLarge,
-    Unsupported,
 )
 
 __all__ = ["HotConnection"]
 
-_SLICE: Final = 16_384
-"""Bytes parsed at once, so that a burst of small requests can be stopped in the middle."""
-
+_IDLE, _HEAD, _BODY = Phase.IDLE, Phase.HEAD, Phase.BODY
 _PLAIN: Final = RequestHead()
 
 
-_POST: Final = b"POST"
-
-
-class _Phase(Enum):
-    IDLE = "idle"
-    HEAD = "head"
-    BODY = "body"
-
-
-_IDLE, _HEAD, _BODY = _Phase.IDLE, _Phase.HEAD, _Phase.BODY
-
-
-class _Deaf(Exception):
-    """Ends parsing: the connection's last request was read."""
-
-
-class HotConnection(OrderedConnection):
+class HotConnection(ReadingConnection):
     """One HTTP/1.1 connection whose hot routes bypass ASGI. Everything runs on its event loop."""
 
     def __init__(
@@ -67,267 +46,193 @@ class HotConnection(OrderedConnection):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        limits = self.limits
-        # More turns than this hold the reading; a slice may bring as many again before they do.
-        self._many_turns = max(1, limits.max_in_flight_per_client // 2)
-        # A head, a chunk's extensions or trailers end, or the body goes on, within so many bytes.
-        self._most_quiet_bytes = limits.max_header_bytes + limits.max_uri_bytes + _SLICE
-        self._input: bytes | memoryview = b""
-        self._is_pumping = False
-        self._phase = _IDLE
-        self._began = 0.0
-        self._quiet_bytes = 0
-        self._upgrades = False
-        self._wants_continue = False
-        # The request being received.
+        self._known_heads = self.shared.known_heads
+        self._new_head = b""
+        # The request being received, from the end of its head on; no target: a cold one.
         self._fields: dict[bytes, bytes] = {}
         self._target: Target | None = None
         self._head = _PLAIN
         self._refusal: AnabranchError | None = None
-        self._length = 0
         self._body: bytes | bytearray = b""
         self._body_bytes = 0
 
-    # --- bytes in -------------------------------------------------------------------------------
+    # --- requests that begin like an earlier one --------------------------------------------------
 
-    def data_received(self, data: bytes) -> None:
-        """Take what the peer sent, as far as there is room for more requests."""
-        if self.is_deaf:
-            return
-        self.heard = self.watch.now
-        self._input = b"".join((self._input, data)) if self._input else data
-        self._pump()
+    def recognise(self, data: bytes, at: int) -> int:
+        """Begin the request at `at` if its head is known; return where its body begins, else 0."""
+        end = data.find(b"\r\n\r\n", at, at + MAX_KNOWN_BYTES) + 4
+        if end <= at:
+            return 0
+        self._new_head = text = data[at:end]
+        known = self._known_heads.find(text)
+        if known is None:
+            return 0
+        self.phase = _BODY
+        self.skips_parser = True
+        self.body_left = known.length
+        self._fields = known.fields
+        self._target = known.target
+        self._head = known.head
+        self._refusal = None
+        self._body = b""
+        self._body_bytes = 0
+        return end
 
-    def flush(self) -> None:
-        """Write what is ready, then go on with what was held back for it."""
-        super().flush()
-        if self._input or self.gate.is_held or self._wants_continue:
-            self._pump()
+    def take_body(self, body: bytes) -> None:
+        """Take a part of the body behind a known head; ends the request when nothing is left."""
+        self._gather(body)
+        if not self.body_left:
+            self.phase = _IDLE
+            self.skips_parser = False
+            self._take(KEEPS)
 
-    def resume_writing(self) -> None:
-        """The peer takes answers again."""
-        super().resume_writing()
-        self._pump()
-
-    def is_receiving(self) -> bool:
-        """Whether a request has begun to arrive and is not complete."""
-        return self._phase is not _IDLE
-
-    def cycle_received(self) -> RequestResponseCycle | None:
-        """Return uvicorn's state of the request that is being received, if it is a cold one."""
-        return self.cycle if self._phase is _BODY and self._target is None else None
-
-    def look_at_request(self, now: float) -> None:
-        """Cut a peer that does not go on with its request; close one that has none."""
-        limits = self.limits
-        if self._phase is _IDLE:
-            if not self.turns and now - self.heard >= self.config.timeout_keep_alive:
-                self.cut("idle")
-        elif self.gate.is_held or self.gate.read_paused or (self.turns and self._wants_continue):
-            self._began = self.heard = now  # it is not the peer who waits
-        elif self._phase is _HEAD:
-            if now - self._began >= limits.header_timeout_s:
-                self.cut("slow_writer")
-        elif now - self.heard >= limits.body_timeout_s:
-            self.cut("slow_writer")
-
-    def _is_crowded(self) -> bool:
-        return len(self.turns) >= self._many_turns or self.gate.write_paused
-
-    def _pump(self) -> None:
-        """Parse what came, piece by piece, until it is used up or answers must be written first."""
-        if self._is_pumping:
-            return
-        self._is_pumping = True
-        try:
-            while self._input and not self.is_deaf and not self._is_crowded():
-                self._parse_piece()
-                if self.turns and self.turns[0].answer is not None:
-                    self.flush()
-        finally:
-            self._is_pumping = False
-        if self.is_deaf:
-            self._input = b""
-        elif self._is_crowded():
-            self.gate.hold()
-        else:
-            self.gate.release()
-            if self._wants_continue and not self.turns:
-                self._wants_continue = False
-                self._write(CONTINUE)
-
-    def _parse_piece(self) -> None:
-        data = self._input
-        piece = data
-        if len(data) > _SLICE:
-            # A body comes in as it is; requests come in by slices.
-            size = max(_SLICE, self._length - self._body_bytes if self._phase is _BODY else 0)
-            data = memoryview(data)
-            piece = data[:size]
-        self._input = data[len(piece) :]
-        self._quiet_bytes += len(piece)
-        try:
-            self.parser.feed_data(piece)
-        except httptools.HttpParserUpgrade as pause:
-            self._restart_without_upgrade(bytes(data[pause.args[0] :]))
-        except httptools.HttpParserError as error:
-            self._refuse_unparsed(error)
-        if self._quiet_bytes > self._most_quiet_bytes:
-            self._refuse_unparsed(TooLarge("the request has too many bytes outside its body"))
-
-    def _refuse_unparsed(self, error: Exception) -> None:
-        cause = error.__context__ if isinstance(error, httptools.HttpParserCallbackError) else error
-        if isinstance(cause, _Deaf):
-            return
-        if isinstance(cause, httptools.HttpParserError):
-            cause = InvalidInput(f"malformed HTTP request: {cause}")
-        if isinstance(cause, TooLarge) and not self.is_deaf:
-            self.observer.connection_cut(self.protocol, "too_large")
-        self.refuse(cause if isinstance(cause, Exception) else error)
-
-    def _restart_without_upgrade(self, rest: bytes) -> None:
-        """Go on as if the peer had not offered another protocol (RFC 9110 section 7.8).
-
-        The parser takes an offer as accepted: another one is given the same head without it.
-        """
-        method = self.parser.get_method()
-        if method == b"CONNECT":
-            self.refuse(Unsupported("CONNECT is not supported"))
-            return
-        lines = [b"%b: %b\r\n" % header for header in self.headers if header[0] != b"upgrade"]
-        version = self.parser.get_http_version().encode()
-        head = b"%b %b HTTP/%b\r\n%b\r\n" % (method, self.url, version, b"".join(lines))
-        self._upgrades = False
-        self._input = head + rest
-        self.parser = httptools.HttpRequestParser(self)
-        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
-
-    # --- parser callbacks -----------------------------------------------------------------------
+    # --- callbacks of the parser ------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
         """A request begins."""
         if self.is_deaf:
-            self._must_linger = True
-            raise _Deaf
-        self._phase = _HEAD
-        self._began = self.watch.now
-        self._quiet_bytes = 0
+            self.must_linger = True
+            raise DeafError
+        self.phase = _HEAD
+        self.began = self.watch.now
+        self.quiet_bytes = 0
         self.url = b""
         self.headers = []
 
     def on_url(self, url: bytes) -> None:
         """A part of the request target."""
-        self.url = self.url + url if self.url else url
+        self.url += url
         if len(self.url) > self.limits.max_uri_bytes:
             raise TooLarge(f"request target: at most {self.limits.max_uri_bytes} bytes are allowed")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header; trailers mean nothing here."""
-        if self._phase is _HEAD:
+        if self.phase is _HEAD:
             self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         """The head is there: decide who answers, and refuse what need not be read."""
+        text, self._new_head = self._new_head, b""
         if self.parser.should_upgrade():
-            self._upgrades = True
+            self.offers_upgrade = True
             return
         fields = self._fields = dict(self.headers)
-        self._phase = _BODY
+        target = self._target = self.shared.routes.find(self.url)
+        self.phase = _BODY
+        self._refusal = None
         self._body = b""
         self._body_bytes = 0
-        self._target = self.shared.routes.find(self.url)
-        if self._target is None:
+        if target is None:
             # With a request before it, uvicorn would queue this one itself; the order is kept here.
             self.cycle = None  # type: ignore[assignment]
-            self._check_size(fields)
-            self._hand_over(fields)
+            self._check_size()
+            self._hand_over()
             return
-        self._check_size(fields)
-        self._refusal = None
+        self._check_size()
         try:
-            self._head = read_head(fields)
-            if self.parser.get_method() != _POST:
+            if self.parser.get_method() != b"POST":
                 raise MethodNotAllowed("expected POST")
+            self._head = read_head(fields)
         except AnabranchError as refusal:
             self._refusal = refusal
-        if fields.get(b"expect", b"").lower() == b"100-continue":
+        if b"expect" in fields and fields[b"expect"].lower() == b"100-continue":
             if self._refusal is not None:
                 raise self._refusal
-            self._wants_continue = self.parser.get_http_version() != "1.0"
+            self.wants_continue = self.parser.get_http_version() != "1.0"
+        if text and self._refusal is None and self.parser.should_keep_alive():
+            known = KnownHead(target, fields, self._head, self.body_left)
+            self._known_heads.keep(text, known, self.url, len(self.headers))
 
     def on_body(self, body: bytes) -> None:
         """A part of the body."""
-        self._quiet_bytes = 0
-        self._body_bytes += len(body)
-        if self._body_bytes > self.limits.max_body_bytes:
+        self.quiet_bytes = 0
+        self.body_left = max(0, self.body_left - len(body))
+        if self._body_bytes + len(body) > self.limits.max_body_bytes:
             raise TooLarge(f"body: at most {self.limits.max_body_bytes} bytes are allowed")
         if self._target is None:
+            self._body_bytes += len(body)
             super().on_body(body)
             return
-        self._wants_continue = False
-        if self._refusal is not None:
+        self.wants_continue = False
+        if self._refusal is None:
+            self._gather(body)
+        else:
+            self._body_bytes += len(body)
+
+    def on_message_complete(self) -> None:
+        """The request is there."""
+        if self.offers_upgrade:
             return
-        if not self._body:
+        self.phase = _IDLE
+        self.quiet_bytes = 0
+        self.wants_continue = False
+        keeps = self.parser.should_keep_alive()
+        if self._target is None:
+            super().on_message_complete()
+        elif not keeps:
+            self._take(CLOSES)
+        elif b"connection" in self._fields and self.parser.get_http_version() == "1.0":
+            self._take(KEEPS_BY_NAME)  # whoever speaks 1.0 must be told
+        else:
+            self._take(KEEPS)
+        if not keeps:
+            self.is_deaf = True
+
+    # --- requests ---------------------------------------------------------------------------------
+
+    def describe(self) -> Call:
+        """Return what is known of the request that is being received."""
+        if self.phase is not _BODY:
+            self._target = None
+            self._fields = dict(self.headers) if self.phase is _HEAD else {}
+            self._body_bytes = 0
+        return self._call(CLOSES)
+
+    def cycle_received(self) -> RequestResponseCycle | None:
+        """Return uvicorn's state of the request that is being received, if it is a cold one."""
+        return self.cycle if self.phase is _BODY and self._target is None else None
+
+    def _call(self, ending: bytes) -> Call:
+        target = self._target
+        sent_id = self._fields.get(b"x-request-id")
+        return Call(
+            self,
+            self.protocol if target is None else target.route.protocol,
+            "" if target is None else target.model,
+            self.shared.request_ids.choose(sent_id),
+            time.monotonic(),
+            self._body_bytes,
+            ending,
+            self._head.accepts,
+            self._refusal is not None and self.parser.get_method() == b"HEAD",
+        )
+
+    def _gather(self, body: bytes) -> None:
+        if not self._body_bytes:
             self._body = body
         elif isinstance(self._body, bytearray):
             self._body += body
         else:
             self._body = bytearray(self._body)
             self._body += body
+        self._body_bytes += len(body)
 
-    def on_message_complete(self) -> None:
-        """The request is there."""
-        if self._upgrades:
-            return
-        self._phase = _IDLE
-        self._wants_continue = False
-        keeps = self.parser.should_keep_alive()
-        if self._target is None:
-            super().on_message_complete()
-        else:
-            self._take(self._target, self._call(keeps))
-        if not keeps:
-            self.is_deaf = True
-
-    # --- requests -------------------------------------------------------------------------------
-
-    def describe(self) -> Call:
-        """Return what is known of the request that is being received."""
-        return self._call(keeps=False)
-
-    def _call(self, keeps: bool) -> Call:
-        target = self._target
-        fields = self._fields
-        ending = CLOSES
-        if keeps:
-            # Whoever speaks 1.0 must ask to keep the connection, and be told that it is kept.
-            is_old = b"connection" in fields and self.parser.get_http_version() == "1.0"
-            ending = KEEPS_BY_NAME if is_old else KEEPS
-        return Call(
-            self,
-            self.protocol if target is None else target.route.protocol,
-            "" if target is None else target.model,
-            self.shared.request_ids.choose(fields.get(b"x-request-id")),
-            time.monotonic(),
-            self._body_bytes,
-            ending,
-            self._head.accepts,
-            isinstance(self._refusal, MethodNotAllowed) and self.parser.get_method() == b"HEAD",
-        )
-
-    def _take(self, target: Target, call: Call) -> None:
+    def _take(self, ending: bytes) -> None:
         """Give a complete hot request to its session group, or answer why not."""
+        call = self._call(ending)
         turn: Turn
         try:
-            turn = self._submit(target, call)
+            turn = self._submit(call)
         except Exception as error:  # the edge of the loop
             turn = FailedTurn(error, call)
         self._body = b""
         self.turns.append(turn)
 
-    def _submit(self, target: Target, call: Call) -> HotTurn:
+    def _submit(self, call: Call) -> HotTurn:
         if self._refusal is not None:
             raise self._refusal
+        target = self._target
+        assert target is not None
         limits = self.limits
         if len(self.turns) >= limits.max_in_flight_per_client:
             raise Overloaded(
@@ -345,24 +250,24 @@ class HotConnection(OrderedConnection):
         served.group.submit(turn)
         return turn
 
-    def _check_size(self, fields: dict[bytes, bytes]) -> None:
+    def _check_size(self) -> None:
+        """Refuse a head that is too large, or announces a body that is."""
         limits = self.limits
         headers = self.headers
         if len(headers) > limits.max_headers:
             raise TooLarge(f"{len(headers)} headers: at most {limits.max_headers} are allowed")
-        if self._quiet_bytes + _SLICE > limits.max_header_bytes:
-            size = sum([len(name) + len(value) for name, value in headers])
-            if size > limits.max_header_bytes:
-                raise TooLarge(
-                    f"{size} bytes of headers: at most {limits.max_header_bytes} are allowed"
-                )
-        self._length = int(fields.get(b"content-length", 0))
-        if self._length > limits.max_body_bytes:
+        size = sum([len(name) + len(value) for name, value in headers])
+        if size > limits.max_header_bytes:
             raise TooLarge(
-                f"body of {self._length} bytes: at most {limits.max_body_bytes} are allowed"
+                f"{size} bytes of headers: at most {limits.max_header_bytes} are allowed"
+            )
+        self.body_left = int(self._fields.get(b"content-length", 0))
+        if self.body_left > limits.max_body_bytes:
+            raise TooLarge(
+                f"body of {self.body_left} bytes: at most {limits.max_body_bytes} are allowed"
             )
 
-    def _hand_over(self, fields: dict[bytes, bytes]) -> None:
+    def _hand_over(self) -> None:
         """Let uvicorn have the head that was just read; the rest follows through the callbacks."""
         if len(self.turns) >= self.limits.max_in_flight_per_client:
             raise Overloaded(f"{len(self.turns)} requests of this connection wait")
@@ -370,7 +275,7 @@ class HotConnection(OrderedConnection):
         super().on_message_begin()
         self.url = url
         self.headers = self.scope["headers"] = headers
-        self.expect_100_continue = fields.get(b"expect", b"").lower() == b"100-continue"
+        self.expect_100_continue = self._fields.get(b"expect", b"").lower() == b"100-continue"
         try:
             super().on_headers_complete()
         except (httptools.HttpParserError, UnicodeError, AttributeError):

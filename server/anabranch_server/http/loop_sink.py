@@ -1,19 +1,22 @@
 """Brings finished tickets from executor threads to the event loop, many with one wake-up."""
 
 import asyncio
+import logging
 import threading
-from typing import Protocol
+from typing import Final, Protocol
 
 from anabranch_runtime.requests import Ticket
 
 __all__ = ["LoopSink", "LoopTicket", "Settled"]
+
+_LOGGER: Final = logging.getLogger(__name__)
 
 
 class Settled(Protocol):
     """Where the answers of one connection gather until they are written together."""
 
     def flush(self) -> None:
-        """Write what is ready. Loop thread; never raises."""
+        """Write what is ready. Loop thread."""
 
 
 class LoopTicket(Ticket):
@@ -65,4 +68,7 @@ class LoopSink:
             if connection is not None:
                 touched[connection] = None
         for connection in touched:
-            connection.flush()
+            try:
+                connection.flush()
+            except Exception:  # the edge of the loop: the other connections get their answers
+                _LOGGER.exception("internal error", extra={"event": "internal_error"})

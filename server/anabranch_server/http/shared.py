@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from anabranch_server.doors import DoorContext
+from anabranch_server.http.known_heads import KnownHeads
 from anabranch_server.http.loop_sink import LoopSink
 from anabranch_server.http.routes import HotRoutes
 from anabranch_server.http.watch import Watch
@@ -31,12 +32,14 @@ class Shared:
     Attributes:
         context: catalog, limits, lifecycle, observer.
         routes: the table of hot URLs.
+        known_heads: heads that need no parser.
         request_ids: chooses the ids that answers echo.
     """
 
     def __init__(self, context: DoorContext, routes: HotRoutes) -> None:
         self.context = context
         self.routes = routes
+        self.known_heads = KnownHeads()
         self.request_ids = RequestIds()
         self._parts: LoopParts | None = None
         self._default_headers: Sequence[tuple[bytes, bytes]] = ()

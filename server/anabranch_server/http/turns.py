@@ -44,7 +44,7 @@ class Turn(Interface):
         ...
 
     def written(self, now: float) -> None:
-        """Its answer was handed to the transport at `now`."""
+        """Its answer is handed to the transport at `now`."""
 
     def abandon(self) -> None:
         """The connection is gone."""

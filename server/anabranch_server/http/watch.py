@@ -5,12 +5,16 @@ therefore late by up to one tick.
 """
 
 import asyncio
+import logging
 import time
+from typing import Final
 from typing import Protocol as Interface
 
 from anabranch_server.limits import Limits
 
 __all__ = ["Watch", "Watched"]
+
+_LOGGER: Final = logging.getLogger(__name__)
 
 
 class Watched(Interface):
@@ -58,5 +62,8 @@ class Watch:
             return
         self.now = time.monotonic()
         for connection in tuple(self._watched):
-            connection.look(self.now)
+            try:
+                connection.look(self.now)
+            except Exception:  # the edge of the loop: the clock goes on for the others
+                _LOGGER.exception("internal error", extra={"event": "internal_error"})
         self._loop.call_later(self._tick_s, self._tick)
