@@ -41,7 +41,7 @@ class CountedTicket(LoopTicket):
 class CountingLoop(asyncio.SelectorEventLoop):
     wakes = 0
 
-    def call_soon_threadsafe(self, *args: object, **kwargs: object) -> asyncio.Handle:  # type: ignore[override]
+    def call_soon_threadsafe(self, *args: object, **kwargs: object) -> asyncio.Handle:
         self.wakes += 1
         return super().call_soon_threadsafe(*args, **kwargs)  # type: ignore[arg-type]
 
