@@ -14,8 +14,10 @@ from anabranch_graph_opt.value_spans import (
     SpanRule,
     axes_of,
     combine,
+    constant,
     moved,
     need,
+    opaque,
     summary,
 )
 
@@ -156,6 +158,49 @@ def _gather(node: ir.Node, spans: Sequence[Span | None]) -> Span:
     return _looked_up(need(spans[0]), need(spans[1]), node.attributes.get_int("axis", 0))
 
 
+def _all_positions(node: ir.Node, spans: Sequence[Span | None]) -> Span:
+    """`NonZero`, as if nothing were zero: it keeps shapes known that nobody can know."""
+    mask = need(spans[0])
+    if not mask.known:
+        return UNKNOWN
+    shape = mask.low.shape
+    return constant(np.indices(shape).reshape(len(shape), -1))
+
+
+def _gather_nd(node: ir.Node, spans: Sequence[Span | None]) -> Span:
+    data, ids = need(spans[0]), need(spans[1])
+    if not data.known or not ids.fixed or node.attributes.get_int("batch_dims", 0) != 0:
+        return summary(data)
+    index = tuple(np.moveaxis(ids.low.astype(np.int64), -1, 0))
+    return moved(data, lambda part: part[index])
+
+
+def _top(node: ir.Node, spans: Sequence[Span | None]) -> tuple[Span, ...]:
+    data, count = need(spans[0]), need(spans[1]).numbers()
+    if not data.known or count is None:
+        return (summary(data), UNKNOWN)
+    axis = node.attributes.get_int("axis", -1)
+    size = data.low.shape[axis]
+    slots = np.asarray(_EITHER.reduce(data.slots, axis=axis, keepdims=True), dtype=object)
+    kept = Span(
+        np.repeat(data.low.min(axis=axis, keepdims=True), count[0], axis),
+        np.repeat(data.high.max(axis=axis, keepdims=True), count[0], axis),
+        np.repeat(slots, count[0], axis),
+        known=True,
+    )
+    return (kept, opaque(kept.low.shape, 0, size - 1))
+
+
+def _recurrent(node: ir.Node, spans: Sequence[Span | None]) -> tuple[Span, ...]:
+    steps, width = need(spans[0]), node.attributes.get_int("hidden_size", 0)
+    if not steps.known or steps.low.ndim != 3 or node.attributes.get_int("layout", 0) != 0:
+        return (UNKNOWN, UNKNOWN, UNKNOWN)
+    both = 2 if node.attributes.get_string("direction", "") == "bidirectional" else 1
+    count, rows = steps.low.shape[:2]
+    last = opaque((both, rows, width))
+    return (opaque((count, both, rows, width)), last, last)
+
+
 def _selected(node: ir.Node, spans: Sequence[Span | None]) -> Span:
     """Some elements of the first input, nobody knows how many."""
     return summary(need(spans[0]))
@@ -184,12 +229,22 @@ def _looked_up(table: Span, ids: Span, axis: int) -> Span:
     )
 
 
+def _unlimited(node: ir.Node, spans: Sequence[Span | None]) -> Span:
+    """The shape of the first input, with nothing known of its elements."""
+    data = need(spans[0])
+    return opaque(data.low.shape) if data.known else UNKNOWN
+
+
 RULES: Final[Mapping[str, SpanRule]] = {
-    **dict.fromkeys(("GatherElements", "GatherND", "Compress", "TopK"), _selected),
+    **dict.fromkeys(("GatherElements", "Compress"), _selected),
+    **dict.fromkeys(("ScatterElements", "ScatterND"), _unlimited),
+    **dict.fromkeys(("GRU", "LSTM", "RNN"), _recurrent),
     "Concat": _concat,
     "Expand": _expand,
     "Flatten": _flatten,
     "Gather": _gather,
+    "GatherND": _gather_nd,
+    "NonZero": _all_positions,
     "ReduceMax": _reduced(_largest),
     "ReduceMin": _reduced(_smallest),
     "ReduceSum": _reduced(_sum),
@@ -198,6 +253,7 @@ RULES: Final[Mapping[str, SpanRule]] = {
     "Split": _split,
     "Squeeze": _squeeze,
     "Tile": _tile,
+    "TopK": _top,
     "Transpose": _transpose,
     "Unsqueeze": _unsqueeze,
 }

@@ -1,7 +1,7 @@
-"""Small models in pairs: in one rows interact in some subtle way, its twin looks alike and is sound.
+"""Small models in pairs: in one rows interact in some subtle way, its twin looks alike.
 
-The first must stay unproven, the second must be proven, and ONNX Runtime is asked to confirm both:
-running rows alone and together shows a difference in the first and none in the second.
+The first must stay unproven and the second be proven, and ONNX Runtime is asked about both: rows
+run alone and together differ in the first and agree in the second.
 """
 
 from collections.abc import Mapping
@@ -10,41 +10,16 @@ from types import MappingProxyType
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 from onnx import parser
 
 from anabranch_graph_opt.row_check import check_rows
 from anabranch_graph_opt.row_flow import RowProof, prove_rows
-from anabranch_graph_opt.running import Array
 from anabranch_graph_opt.signature import read_signature
-from anabranch_wire.errors import InvalidInput
+from anabranch_runtime.backends.ort_runner import OrtModelRunner
 
 X = "float[N, 4] x"
 Y = "float[N, M] y"
-
-
-class OrtRunner:
-    """Runs models with ONNX Runtime, on one thread, keeping the last session."""
-
-    def __init__(self) -> None:
-        self._model: object = None
-        self._session: ort.InferenceSession | None = None
-
-    def run(self, model: object, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        try:
-            if self._session is None or model is not self._model:
-                options = ort.SessionOptions()
-                options.log_severity_level = 4
-                options.intra_op_num_threads = 1
-                self._session = ort.InferenceSession(
-                    model, options, providers=["CPUExecutionProvider"]
-                )
-                self._model = model
-            outputs = self._session.run(None, dict(inputs))
-        except Exception as error:  # ONNX Runtime's exceptions share no narrower base
-            raise InvalidInput(str(error)) from error
-        return {o.name: a for o, a in zip(self._session.get_outputs(), outputs, strict=True)}
 
 
 def graph(
@@ -158,7 +133,8 @@ PAIRS = [
     pair(
         "mean and variance over the default axes",
         "a = Unsqueeze(x, ends) m = MeanVarianceNormalization (a) y = Squeeze(m, ends)",
-        "a = Unsqueeze(x, ends) m = MeanVarianceNormalization <axes = [1]> (a) y = Squeeze(m, ends)",
+        "a = Unsqueeze(x, ends) m = MeanVarianceNormalization <axes = [1]> (a) "
+        "y = Squeeze(m, ends)",
         "axis 0",
         weights="int64[2] ends = {2, 3}",
     ),
@@ -703,7 +679,8 @@ PAIRS = [
     ),
     pair(
         "elements picked by a mask that differs inside rows",
-        "m = Greater(x, h) k = NonZero(m) i = Transpose(k) p = GatherND(x, i) y = Unsqueeze(p, cols)",
+        """m = Greater(x, h) k = NonZero(m) i = Transpose(k) p = GatherND(x, i)
+        y = Unsqueeze(p, cols)""",
         """v = ReduceSum(x, cols) m = Greater(v, h) n = Shape(x) e = Expand(m, n) k = NonZero(e)
         i = Transpose(k) p = GatherND(x, i) t = Neg(p) y = ScatterND(x, i, t)""",
         "one after another",
@@ -745,6 +722,6 @@ def claimed(proof: RowProof) -> RowProof:
 
 def confirmed(model: onnx.ModelProto, proof: RowProof) -> bool:
     return check_rows(
-        OrtRunner(), model.SerializeToString(), read_signature(model), proof,
+        OrtModelRunner(), model.SerializeToString(), read_signature(model), proof,
         rng=np.random.default_rng(3),
     ).ok  # fmt: skip

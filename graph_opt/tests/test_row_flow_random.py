@@ -7,6 +7,7 @@ of rows, rows that move to other axes, meet each other, are sorted or picked.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import onnx
@@ -36,7 +37,7 @@ Values = NDArray[np.float64]
 class Draft:
     """A graph under construction, with what it computes for one batch.
 
-    Every value is kept with its array for `DRAWN_ROWS` rows: operators that do not fit are not drawn.
+    Every value is kept with its array for `DRAWN_ROWS` rows; operators that do not fit are undone.
     """
 
     choose: Choice
@@ -60,7 +61,7 @@ class Draft:
     def one_of(self, options: Sequence[int]) -> int:
         return options[self.choose(len(options))]
 
-    def constant(self, array: NDArray[np.generic]) -> str:
+    def constant(self, array: NDArray[np.generic] | np.generic) -> str:
         name = f"w{len(self.weights)}"
         self.weights.append(numpy_helper.from_array(np.asarray(array), name))
         return name
@@ -68,7 +69,7 @@ class Draft:
     def ints(self, *numbers: int) -> str:
         return self.constant(np.array(numbers, np.int64))
 
-    def op(self, kind: str, *inputs: str, outputs: int = 1, **attributes: object) -> list[str]:
+    def op(self, kind: str, *inputs: str, outputs: int = 1, **attributes: Any) -> list[str]:
         names = [f"{self.name()}_{i}" for i in range(outputs)]
         self.nodes.append(helper.make_node(kind, inputs, names, **attributes))
         return names
@@ -114,8 +115,11 @@ def reduction(draft: Draft) -> None:
     a = draft.pick()
     axis, keep = draft.choose(draft.values[a].ndim or 1), draft.choose(2)
     kind = ("ReduceMean", "ReduceMax", "ReduceMin")[draft.choose(3)]
-    rule = {"ReduceMean": np.mean, "ReduceMax": np.max, "ReduceMin": np.min}[kind]
-    result = rule(draft.values[a], axis=axis, keepdims=bool(keep))
+    values = draft.values[a]
+    rules: dict[str, Callable[..., Values]] = {
+        "ReduceMean": values.mean, "ReduceMax": values.max, "ReduceMin": values.min
+    }  # fmt: skip
+    result = rules[kind](axis=axis, keepdims=bool(keep))
     draft.keep(draft.op(kind, a, axes=[axis], keepdims=keep)[0], np.asarray(result))
 
 
@@ -531,7 +535,7 @@ def branched(draft: Draft) -> None:
     axis = draft.choose(draft.values[a].ndim)
     limit = draft.one_of([0, 1, 2, 4])
     (condition,) = draft.op("Greater", draft.size_of(a, axis), draft.ints(limit))
-    branches = {}
+    branches: dict[str, Any] = {}
     for label, kind in (("then_branch", "Neg"), ("else_branch", "Abs")):
         out = f"{draft.name()}_{kind}"
         branches[label] = helper.make_graph(
@@ -605,7 +609,8 @@ class Runner:
             outputs = self._session.run(None, dict(inputs))
         except Exception as error:  # ONNX Runtime's exceptions share no narrower base
             raise InvalidInput(str(error)) from error
-        return {o.name: a for o, a in zip(self._session.get_outputs(), outputs, strict=True)}
+        names = [output.name for output in self._session.get_outputs()]
+        return {name: np.asarray(a) for name, a in zip(names, outputs, strict=True)}
 
 
 def batch(rows: int, seed: int) -> dict[str, Array]:
@@ -613,7 +618,8 @@ def batch(rows: int, seed: int) -> dict[str, Array]:
     return {"x": rng.random((rows, 4)) - 0.3, "z": rng.random((rows, WIDTH, 3)) - 0.3}
 
 
-SOUND = {"unproven", "confirmed", "answers otherwise alone"}
+SOUND = {"unproven", "confirmed", "does not run", "answers otherwise alone"}
+"""Models that do not run, or whose single rows answer otherwise, are what the check is there for."""
 
 
 def verdict(model: onnx.ModelProto) -> str:
@@ -625,12 +631,14 @@ def verdict(model: onnx.ModelProto) -> str:
     # Sizes that coincide with fixed ones included.
     cases = [batch(rows, rows) for rows in (2, 3, 4, 8)]
     check = check_rows(Runner(content), content, read_signature(model), proof, cases)
+    if check.difference.startswith("the model does not run"):
+        return "does not run"
     if proof.min_rows == 2 and "alone" in check.difference:
-        return "answers otherwise alone"  # which the check is there to find: it will not be used
+        return "answers otherwise alone"
     return "confirmed" if check.ok else check.difference
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_what_is_proven_is_confirmed_by_running(data: st.DataObject) -> None:
     model = random_model(lambda count: data.draw(st.integers(0, max(0, count - 1))))
