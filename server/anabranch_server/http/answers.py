@@ -6,6 +6,7 @@ Names of headers are those of the project's contracts. Nothing here depends on a
 import http
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -25,8 +26,6 @@ KEEPS_BY_NAME: Final = b"Connection: keep-alive\r\n\r\n"
 CLOSES: Final = b"Connection: close\r\n\r\n"
 
 _MIN_COMPRESSED: Final = 1024  # smaller bodies fit into one packet anyway
-_JSON: Final = b"application/json"
-_BINARY: Final = b"application/octet-stream"
 _CLIENT_CLOSED: Final = 499  # not registered; nginx introduced it
 _LINES: Final = {
     _CLIENT_CLOSED: b"HTTP/1.1 499 Client Closed Request\r\n",
@@ -60,28 +59,36 @@ def score_answer(
         request_id: echoed.
         accepted: how the body may be compressed.
     """
-    head, tensors, size = reply.head, reply.tensors, reply.size
-    body = [head, *tensors]
-    more = b""
-    if accepted is not None and size >= _MIN_COMPRESSED:
-        packed = compress(body, accepted)
-        body, size = [packed], len(packed)
-        more = b"Content-Encoding: %b\r\n" % accepted.encode()
-    if tensors:
-        more += b"Inference-Header-Content-Length: %d\r\n" % len(head)
-    return Answer(
-        b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\nContent-Length: %d\r\n"
-        b"Anabranch-Model-Version: %d\r\nAnabranch-Delta: %d\r\nX-Request-Id: %b\r\n%b"
-        % (
-            _BINARY if tensors else _JSON,
-            size,
-            snapshot.version,
-            snapshot.delta,
-            request_id.encode(),
-            more,
-        ),
-        body,
-    )
+    body = [reply.head, *reply.tensors]
+    size = reply.size
+    if accepted is not None:
+        if size >= _MIN_COMPRESSED:
+            body = [compress(body, accepted)]
+            size = len(body[0])
+        else:
+            accepted = None
+    json_bytes = len(reply.head) if reply.tensors else 0
+    lines = _score_lines(snapshot.version, snapshot.delta, size, json_bytes, accepted)
+    return Answer(b"%b%b\r\n" % (lines, request_id.encode()), body)
+
+
+@lru_cache(maxsize=1024)
+def _score_lines(
+    version: int, delta: int, size: int, json_bytes: int, coding: Coding | None
+) -> bytes:
+    """The head of an answer up to the request id; those of one client are mostly the same."""
+    lines = [
+        "HTTP/1.1 200 OK",
+        f"Content-Type: {'application/octet-stream' if json_bytes else 'application/json'}",
+        f"Content-Length: {size}",
+        f"Anabranch-Model-Version: {version}",
+        f"Anabranch-Delta: {delta}",
+    ]
+    if json_bytes:
+        lines.append(f"Inference-Header-Content-Length: {json_bytes}")
+    if coding is not None:
+        lines.append(f"Content-Encoding: {coding}")
+    return "\r\n".join([*lines, "X-Request-Id: "]).encode()
 
 
 def error_answer(error: AnabranchError, request_id: str, *, has_body: bool = True) -> Answer:
@@ -102,9 +109,8 @@ def error_answer(error: AnabranchError, request_id: str, *, has_body: bool = Tru
             max(1, math.ceil(wait_s)),
             max(1, math.ceil(wait_s * 1000)),
         )
-    head = b"%bContent-Type: %b\r\nContent-Length: %d\r\nX-Request-Id: %b\r\n%b" % (
+    head = b"%bContent-Type: application/json\r\nContent-Length: %d\r\nX-Request-Id: %b\r\n%b" % (
         _LINES[error.http],
-        _JSON,
         len(body),
         request_id.encode(),
         more,

@@ -19,6 +19,7 @@ from anabranch_wire.tensors import TensorSpec
 __all__ = ["InferEncoder", "Reply"]
 
 _MAX_HEADS: Final = 1024  # callers choose the outputs, so the number of heads is theirs too
+_MAX_TEXTS: Final = 256
 _json: Final = msgspec.json.encode
 
 
@@ -74,7 +75,7 @@ class InferEncoder:
 class _Head:
     """The JSON of an answer with holes for the id, shapes, and sizes or data."""
 
-    __slots__ = ("_binary", "_format", "_holes", "_specs", "snapshot")
+    __slots__ = ("_binary", "_format", "_holes", "_is_plain", "_specs", "_texts", "snapshot")
 
     def __init__(
         self, served: ServedVersion, wanted: tuple[int, ...], binary: tuple[bool, ...]
@@ -83,10 +84,27 @@ class _Head:
         all_outputs = served.outputs
         self._specs = tuple([all_outputs[index] for index in wanted]) if wanted else all_outputs
         self._binary = binary
+        self._is_plain = all(binary) and all(spec.datatype != "BYTES" for spec in self._specs)
+        self._texts: dict[tuple[tuple[int, ...], ...], bytes] = {}
         self._format = self._formatted([len(spec.shape) for spec in self._specs])
         self._holes = 1 + sum(len(spec.shape) + 1 for spec in self._specs)
 
     def fill(self, request_id: str | None, outputs: tuple[NDArray[np.generic], ...]) -> Reply:
+        if not self._is_plain or request_id is not None:
+            return self._fill(request_id, outputs)
+        # With nothing but fixed-width tensors behind it, the JSON follows from the shapes.
+        shapes = tuple([array.shape for array in outputs])
+        text = self._texts.get(shapes)
+        if text is None:
+            reply = self._fill(None, outputs)
+            if len(self._texts) >= _MAX_TEXTS:
+                self._texts.clear()
+            self._texts[shapes] = reply.head
+            return reply
+        tensors = [array.tobytes() for array in outputs]
+        return Reply(text, tensors, len(text) + sum(map(len, tensors)))
+
+    def _fill(self, request_id: str | None, outputs: tuple[NDArray[np.generic], ...]) -> Reply:
         values: list[object] = [b'"id":%b,' % _json(request_id) if request_id is not None else b""]
         tensors: list[bytes] = []
         size = 0
