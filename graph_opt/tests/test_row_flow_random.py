@@ -619,7 +619,7 @@ def batch(rows: int, seed: int) -> dict[str, Array]:
 
 
 SOUND = {"unproven", "confirmed", "does not run", "answers otherwise alone"}
-"""Models that do not run, or whose single rows answer otherwise, are what the check is there for."""
+"""The check is there for models that do not run and for single rows that answer otherwise."""
 
 
 def verdict(model: onnx.ModelProto) -> str:

@@ -33,6 +33,8 @@ __all__ = ["over_rows", "rows_counted"]
 _EARLIER: Final = Mixed("a loop over the rows reads what it collected from other rows")
 """Stands for everything that a list has collected before the turn that is walked."""
 
+_CARRIED: Final = Mixed("a loop over the rows carries a value from row to row")
+
 
 def rows_counted(visit: Visit, initial: Sequence[State]) -> tuple[Space, int | None] | None:
     """The space whose entries the turns run through, with the carried value that counts them.
@@ -79,7 +81,7 @@ def over_rows(
     entering: list[State] = [
         _counting(state, at) if i == counter
         else ValueList((_EARLIER,)) if grown[i]
-        else Mixed("a loop over the rows carries a value from row to row")
+        else _CARRIED
         for i, state in enumerate(initial)
     ]  # fmt: skip
     facts.loops, facts.row_loop = facts.loops + 1, (space, at)
@@ -98,7 +100,7 @@ def over_rows(
             item = items[1]
             outputs.append(RowList(space, _own(item)) if isinstance(item, Flow) else item)
         else:
-            outputs.append(Mixed("a loop over the rows carries a value from row to row"))
+            outputs.append(state if isinstance(state, Mixed) else _CARRIED)
     return outputs + [_stacked_rows(state, space) for state in stacked]
 
 

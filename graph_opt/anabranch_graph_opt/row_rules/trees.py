@@ -41,6 +41,8 @@ def _classified(visit: Visit) -> Sequence[State]:
 RULES: Final[Mapping[str, Rule]] = {
     **dict.fromkeys(("LabelEncoder", "CategoryMapper", "Binarizer"), elementwise),
     **dict.fromkeys(("Imputer", "Normalizer", "Scaler"), _same_features),
-    **dict.fromkeys(("LinearRegressor", "SVMRegressor", "TreeEnsembleRegressor"), _regressed),
+    **dict.fromkeys(
+        ("LinearRegressor", "SVMRegressor", "TreeEnsemble", "TreeEnsembleRegressor"), _regressed
+    ),
     **dict.fromkeys(("LinearClassifier", "SVMClassifier", "TreeEnsembleClassifier"), _classified),
 }
