@@ -34,6 +34,11 @@ JSON_SEEDS = [
         },
         {
             "inputs": [
+                {"name": "x", "shape": [400, 4], "datatype": "FP32", "data": [[0.5, 1, 2, 3]] * 400}
+            ]
+        },
+        {
+            "inputs": [
                 {"name": "x", "shape": [1, 4], "datatype": "FP32", "data": [float("nan")] * 4}
             ],
             "parameters": {"binary_data_output": True},

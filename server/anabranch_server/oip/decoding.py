@@ -82,7 +82,7 @@ class InferDecoder:
                 f"Inference-Header-Content-Length is {json_bytes}, but the body has "
                 f"{len(body)} bytes"
             )
-        document = read_document(memoryview(body)[:json_bytes], limits)
+        document = read_document(body, json_bytes, limits)
         if len(document.inputs) > limits.max_tensors:
             raise TooLarge(
                 f"{len(document.inputs)} inputs: at most {limits.max_tensors} are allowed"

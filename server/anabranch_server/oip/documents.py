@@ -2,30 +2,32 @@
 
 A decoder's work is bounded by the native scan (depth, elements, string length). That leaves
 documents that are small on the wire and large as objects: thousands of tensors, shapes with
-millions of axes. Below `LARGE` bytes they cannot become more than some 30 MB; above it, objects are
+millions of axes. Below 4 MiB they cannot become more than some 30 MB; above it, objects are
 counted and shapes measured first.
 """
 
 import re
+from contextlib import suppress
 from typing import Final
 
 import msgspec
-import numpy as np
 
 from anabranch_runtime import json_numbers
 from anabranch_server.limits import Limits
+from anabranch_server.oip.binary import Body
 from anabranch_server.oip.messages import (
     InferRequest,
     InputTensor,
     LargeInferRequest,
     LargeInputTensor,
 )
+from anabranch_server.oip.outlines import Outline, outline_of
 from anabranch_wire.errors import InvalidInput, TooLarge
 
 __all__ = ["read_document"]
 
-LARGE: Final = 4 * 1024 * 1024
-"""Bytes of a JSON document from which on its structure is measured before it is decoded."""
+_LARGE_BYTES: Final = 4 * 1024 * 1024
+_OUTLINED_BYTES: Final = 4096
 
 _SMALL: Final = msgspec.json.Decoder(InferRequest)
 _LARGE: Final = msgspec.json.Decoder(LargeInferRequest)
@@ -33,33 +35,40 @@ _SHAPE: Final = msgspec.json.Decoder(tuple[int, ...])
 # The closing quote is optional so that a cut string matches too: no start is tried twice.
 _STRING: Final = re.compile(rb'"(?:[^"\\]+|\\.)*+"?', re.DOTALL)
 _BARE_TOKENS: Final = re.compile(rb'"(?:[^"\\]+|\\.)*+"?|NaN|-?Infinity', re.DOTALL)
-_BARE_BYTES: Final = (b"NaN", b"Infinity")
+_BARE: Final = (b"NaN", b"Infinity")
 
 
-def read_document(text: memoryview, limits: Limits) -> InferRequest:
-    """Decode the JSON of an infer request; tensor data stays a view of `text`.
+def read_document(body: Body, json_bytes: int, limits: Limits) -> InferRequest:
+    """Decode the JSON at the front of a body; tensor data stays undecoded views.
 
     Raises:
         TooLarge: nested too deeply, too many elements or tensors, a string or shape too long.
         InvalidInput: not JSON, or not an infer request; says where, and what was expected.
     """
+    text = memoryview(body)[:json_bytes]
     try:
         json_numbers.scan(
             text, limits.max_json_depth, limits.max_json_elements, limits.max_string_bytes
         )
     except ValueError as error:
         raise TooLarge(f"request JSON: {error}") from None
+    outline = outline_of(body, json_bytes) if json_bytes >= _OUTLINED_BYTES else None
+    if outline is not None:
+        with suppress(msgspec.DecodeError):
+            request = outline.restored(_decode(outline.text, limits))
+            if request is not None:
+                return request
     try:
         return _decode(text, limits)
     except (msgspec.DecodeError, RecursionError) as error:
-        return _read_with_bare_tokens(text, limits, error)
+        return _read_with_bare_tokens(bytes(text), limits, error)
 
 
-def _decode(text: memoryview, limits: Limits) -> InferRequest:
-    return _SMALL.decode(text) if len(text) <= LARGE else _read_large(text, limits)
+def _decode(text: bytes | memoryview, limits: Limits) -> InferRequest:
+    return _SMALL.decode(text) if len(text) <= _LARGE_BYTES else _read_large(text, limits)
 
 
-def _read_large(text: memoryview, limits: Limits) -> InferRequest:
+def _read_large(text: bytes | memoryview, limits: Limits) -> InferRequest:
     # Each tensor and each requested output is an object, with one more for its parameters.
     objects = 4 * limits.max_tensors + 8
     document = bytes(text)
@@ -77,52 +86,26 @@ def _opened(tensor: LargeInputTensor, limits: Limits) -> InputTensor:
     return InputTensor(tensor.name, tensor.datatype, shape, tensor.parameters, tensor.data)
 
 
-def _read_with_bare_tokens(text: memoryview, limits: Limits, fault: Exception) -> InferRequest:
+def _read_with_bare_tokens(source: bytes, limits: Limits, fault: Exception) -> InferRequest:
     """Decode a document that may hold NaN or Infinity, which strict JSON lacks.
 
-    Triton's and TensorFlow Serving's clients write them. The structure is decoded from a copy with
-    stand-ins of the same length; the data are views of `text` at the same places.
+    Triton's and TensorFlow Serving's clients write them. They are decoded as numbers of the same
+    length; data that holds any is then taken from where it was sent.
     """
-    if isinstance(fault, msgspec.ValidationError):
+    is_malformed = not isinstance(fault, msgspec.ValidationError | RecursionError)
+    if not (is_malformed and any(token in source for token in _BARE)):
         raise InvalidInput(_explained(fault)) from None
-    document = bytes(text)
-    if not any(token in document for token in _BARE_BYTES):
-        raise InvalidInput(_explained(fault)) from None
-    plain = _BARE_TOKENS.sub(_stand_in, document)
+    text = _BARE_TOKENS.sub(_stand_in, source)
     try:
-        request = _decode(memoryview(plain), limits)
+        request = _decode(text, limits)
     except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidInput(_explained(error)) from None
-    start = _address(plain)
-    inputs = [
-        InputTensor(
-            tensor.name,
-            tensor.datatype,
-            tensor.shape,
-            tensor.parameters,
-            _same_place(tensor.data, start, text),
-        )
-        for tensor in request.inputs
-    ]
-    return InferRequest(inputs, request.id, request.outputs, request.parameters)
+    return Outline(text, source, cuts={}).restored(request) or request
 
 
 def _stand_in(match: re.Match[bytes]) -> bytes:
     token = match[0]
     return token if token.startswith(b'"') else b"1" * len(token)
-
-
-def _same_place(
-    part: msgspec.Raw | msgspec.UnsetType, start: int, text: memoryview
-) -> msgspec.Raw | msgspec.UnsetType:
-    if part is msgspec.UNSET:
-        return part
-    offset = _address(part) - start
-    return msgspec.Raw(text[offset : offset + len(memoryview(part))])
-
-
-def _address(buffer: bytes | msgspec.Raw) -> int:
-    return np.frombuffer(buffer, np.uint8).ctypes.data
 
 
 def _explained(fault: Exception) -> str:
