@@ -25,9 +25,10 @@ def test_stages_of_one_binding_hold_different_shapes(backend: DenseBackend, tmp_
     for _ in range(3):
         for count in (1, 7, 2):
             stage = binding.stage(((count, 4),))
-            stage.inputs[0][...] = np.arange(count * 4).reshape(count, 4)
+            x = np.arange(count * 4, dtype=np.float32).reshape(count, 4)
+            stage.inputs[0][...] = x
             stage.enqueue()
-            expected = stage.inputs[0] @ np.array([[1], [10], [100], [1000]], np.float32)
+            expected = x @ np.array([[1], [10], [100], [1000]], np.float32)
             np.testing.assert_array_equal(stage.outputs()[0], expected)
     binding.close()
     engine.close()

@@ -253,7 +253,7 @@ def test_large_requests_are_cut_over_idle_executors(
     time.sleep(0.05)  # all executors asleep
     hold(backend)
 
-    values = np.arange(35)
+    values = [float(value) for value in range(35)]
     group.submit(ticket_of(served, sink, rows(*values)))
     for _ in range(3):
         assert backend.entered.acquire(timeout=10)

@@ -48,12 +48,12 @@ def test_parts_are_put_together_in_order_whatever_order_they_finish(
     parts = split(whole, 3)
 
     for part in reversed(parts):
-        part.outputs = (part.request.inputs[0][:, :1] * 2,)
+        part.outputs = (part.request.inputs[0][:, :1],)
         part.sink.deliver([part])
 
     assert collector.tickets == [whole]
     assert whole.outputs is not None
-    np.testing.assert_array_equal(whole.outputs[0], whole.request.inputs[0][:, :1] * 2)
+    np.testing.assert_array_equal(whole.outputs[0], whole.request.inputs[0][:, :1])
 
 
 def test_the_first_error_of_a_part_is_the_error_of_the_whole(

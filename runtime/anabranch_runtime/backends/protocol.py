@@ -43,6 +43,7 @@ class Stage(Protocol):
         The arrays may be views of staging memory: they are valid until the next `enqueue`, and
         whoever keeps an answer copies it.
         """
+        ...
 
 
 class Binding(Protocol):
@@ -50,6 +51,7 @@ class Binding(Protocol):
 
     def stage(self, shapes: tuple[Shape, ...]) -> Stage:
         """Return the stage for these input shapes, made on first use and kept while it is used."""
+        ...
 
     def close(self) -> None:
         """Free the staging memory."""
@@ -60,6 +62,7 @@ class Engine(Protocol):
 
     def bind(self) -> Binding:
         """Make the buffers of one more executor."""
+        ...
 
     def close(self) -> None:
         """Free the graph; every binding has been closed before."""
@@ -81,3 +84,4 @@ class DenseBackend(Protocol):
             InvalidInput: the graph cannot be built; the message says why.
             Unavailable: the backend's library or device is missing; the message says the remedy.
         """
+        ...
