@@ -10,6 +10,7 @@ from typing import Final
 import onnx
 import onnx_ir as ir
 from google.protobuf.message import DecodeError
+from onnx_ir.passes import InvariantError, PassError
 from onnx_ir.passes.common import InlinePass
 from onnx_ir.serde import SerdeError
 
@@ -79,5 +80,5 @@ def inlined(model: ir.Model) -> ir.Model:
         return model
     try:
         return InlinePass()(model.clone()).model
-    except Exception as error:  # onnx-ir wraps whatever a pass raises
+    except (*_MALFORMED, PassError, InvariantError) as error:
         raise InvalidInput(f"model-local functions cannot be inlined: {error}") from error

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Final
 
 from anabranch_graph_opt.flow import Axis, Factor, Flow, Mixed, State, plain
 from anabranch_graph_opt.model_source import ModelSource, inlined, open_model
@@ -21,13 +22,15 @@ from anabranch_graph_opt.sizes import Atom, Size
 
 __all__ = ["RowProof", "prove_rows"]
 
+_OLDEST_OPSET: Final = 7
+
 
 @dataclass(frozen=True, slots=True)
 class RowProof:
     """What is proven about the rows of a model's batches.
 
     It holds for requests whose inputs agree in all axes but the row axis, and in the inputs without
-    one; requests that do not are never merged.
+    one (others are never merged), and in which axes that share a symbol have one size.
 
     Attributes:
         independent: each row's answer depends on that row alone.
@@ -68,6 +71,12 @@ def prove_rows(source: ModelSource, axes: Mapping[str, InputAxis] | None = None)
         {name: 0 if axis.kind == "rows" else None for name, axis in resolved.kinds.items()}
     )
     bags = [name for name, axis in resolved.kinds.items() if axis.kind in ("ids", "bag")]
+    if signature.opset < _OLDEST_OPSET:
+        return _unproven(
+            input_axes,
+            f"operator set {signature.opset} is older than {_OLDEST_OPSET}; its operators "
+            "broadcast in ways that are not followed",
+        )
     if resolved.unclear:
         return _unproven(input_axes, resolved.unclear)
     if bags:

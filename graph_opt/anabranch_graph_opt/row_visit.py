@@ -8,7 +8,7 @@ import onnx_ir as ir
 from anabranch_graph_opt.flow import Flow, Mixed, Mixing, State
 from anabranch_graph_opt.row_facts import Facts
 
-__all__ = ["GraphWalk", "Rule", "Visit"]
+__all__ = ["GraphWalk", "Rule", "Visit", "counted"]
 
 GraphWalk = Callable[[ir.Graph, Sequence[State]], list[State]]
 """Walks the body of a control flow node: (graph, states of its inputs) -> states of its outputs."""
@@ -115,13 +115,13 @@ class Visit:
         attribute = self.node.attributes.get(name)
         return None if attribute is None else tuple(attribute.as_ints())
 
-    def axis(self, rank: int, default: int, name: str = "axis") -> int:
+    def axis(self, rank: int, default: int) -> int:
         """The attribute `axis`, counted from the front.
 
         Raises:
             Mixing: there is no such axis.
         """
-        return counted(self.integer(name, default), rank)
+        return counted(self.integer("axis", default), rank)
 
     def axes(self, rank: int, index: int) -> tuple[int, ...] | None:
         """Axes from the attribute `axes` (older operator sets) or input `index`; None: left out."""

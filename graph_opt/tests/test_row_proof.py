@@ -168,3 +168,10 @@ def test_a_fixed_batch_has_no_row_axis() -> None:
 
     assert not proof.independent
     assert "no input has a row axis" in proof.reason
+
+
+def test_operator_sets_with_other_broadcasting_are_not_followed() -> None:
+    model = graph("y = Relu(x)")
+    model.opset_import[0].version = 6
+
+    assert "operator set 6 is older than 7" in prove_rows(model).reason

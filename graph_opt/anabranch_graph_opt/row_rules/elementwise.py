@@ -24,8 +24,6 @@ Arithmetic = Callable[[Facts, tuple[Size, ...]], Size | None]
 
 def elementwise(visit: Visit) -> Sequence[State]:
     """Rule of any elementwise operator on data."""
-    if visit.integers("broadcast") is not None or "broadcast" in visit.node.attributes:
-        raise Mixing("uses the broadcasting of operator sets before 7")
     flows = [visit.data(i) for i, state in enumerate(visit.states) if state is not None]
     return [meet(visit.facts, flows, visit.number)]
 

@@ -101,8 +101,6 @@ def _batch_normalized(visit: Visit) -> Sequence[State]:
     data = visit.data(0)
     if visit.integer("training_mode", 0) or len(visit.node.outputs) > 1:
         raise Mixing("is in training mode: it normalises with the statistics of the batch")
-    if visit.opset < 7 and not visit.integer("is_test", 0):
-        raise Mixing("is in training mode: it normalises with the statistics of the batch")
     for i in range(1, 5):
         visit.fixed(i)
     scaled = [1] if visit.opset >= 9 else range(1, data.rank)

@@ -12,10 +12,7 @@ __all__ = ["RULES"]
 
 def _dropout(visit: Visit) -> Sequence[State]:
     data = visit.data(0)
-    training = visit.opset < 7 and not visit.integer("is_test", 0)
-    if visit.has(2):
-        training = visit.flow(2).constants != (0,)
-    if training:
+    if visit.has(2) and visit.flow(2).constants != (0,):
         raise Mixing("may be in training mode: it drops elements at random")
     return [data, replace(data, same=True, number=None)]
 
