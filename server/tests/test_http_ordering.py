@@ -1,3 +1,4 @@
+import gzip
 import itertools
 import json
 import random
@@ -455,3 +456,53 @@ def test_heads_with_odd_line_ends_teach_nothing_wrong(door: HttpDoor) -> None:
                 assert peer.read().status in (200, 400)
         with Peer(door) as peer:
             assert score(peer.ask(row_request(3)).body) == 3
+
+
+# --- long bodies ----------------------------------------------------------------------------------
+
+
+def long_request(value: float, *, packed: bool = False) -> bytes:
+    """20,000 rows in JSON, the last of them with this value."""
+    data = [0.0] * 79_996 + [value, 0.0, 0.0, 0.0]
+    tensor = {"name": "x", "shape": [20_000, 4], "datatype": "FP32", "data": data}
+    body = json.dumps({"inputs": [tensor]}).encode()
+    if not packed:
+        return infer_request(body)
+    return infer_request(gzip.compress(body, 0), headers={"Content-Encoding": "gzip"})
+
+
+def test_long_bodies_are_answered_in_order_too(peer: Peer) -> None:
+    for _ in range(3):
+        peer.send(long_request(1) + row_request(2) + long_request(3, packed=True) + row_request(4))
+        peer.send(cold_request("x") + long_request(5))
+
+        assert json.loads(peer.read().body)["outputs"][0]["data"][-1] == 1
+        assert score(peer.read().body) == 2
+        assert json.loads(peer.read().body)["outputs"][0]["data"][-1] == 3
+        assert score(peer.read().body) == 4
+        assert peer.read().body == b"cold x"
+        assert json.loads(peer.read().body)["outputs"][0]["data"][-1] == 5
+
+
+def test_a_long_body_that_is_wrong_is_explained(peer: Peer) -> None:
+    request = long_request(1).replace(b'"FP32"', b'"FP64"')
+
+    response = peer.ask(request + row_request(2))
+
+    assert response.status == 400
+    assert "expected datatype FP32" in json.loads(response.body)["error"]
+    assert score(peer.read().body) == 2
+
+
+def test_a_caller_may_leave_while_a_long_body_is_decoded(
+    door: HttpDoor, observed: Observed
+) -> None:
+    for _ in range(20):
+        with Peer(door) as peer:
+            peer.send(long_request(1) + long_request(2))
+    deadline = time.monotonic() + 20
+    while len(observed.failures) + len(observed.scores) < 20 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    with Peer(door) as peer:
+        assert score(peer.ask(row_request(3)).body) == 3
+    assert {code for _, _, code in observed.failures} <= {"CANCELLED"}

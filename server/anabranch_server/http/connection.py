@@ -5,6 +5,9 @@ The parser's callbacks only note what came; what must end the connection is rais
 
 import asyncio
 import time
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 import httptools
@@ -13,14 +16,13 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from uvicorn.server import ServerState
 
 from anabranch_server.http.answers import CLOSES, KEEPS, KEEPS_BY_NAME
+from anabranch_server.http.bodies import Decoded, HotBody
 from anabranch_server.http.calls import Call
-from anabranch_server.http.content_coding import decompress
 from anabranch_server.http.heads import RequestHead, read_head
 from anabranch_server.http.known_heads import MAX_KNOWN_BYTES, KnownHead
 from anabranch_server.http.reading import DeafError, Phase, ReadingConnection
 from anabranch_server.http.routes import Target
-from anabranch_server.http.turns import FailedTurn, HotTurn, Turn
-from anabranch_server.oip import CallOptions
+from anabranch_server.http.turns import DecodingTurn, FailedTurn, HotTurn, Turn
 from anabranch_wire.errors import (
     AnabranchError,
     InvalidInput,
@@ -222,33 +224,49 @@ class HotConnection(ReadingConnection):
         call = self._call(ending)
         turn: Turn
         try:
-            turn = self._submit(call)
+            turn = self._begin(call)
         except Exception as error:  # the edge of the loop
             turn = FailedTurn(error, call)
         self._body = b""
         self.turns.append(turn)
 
-    def _submit(self, call: Call) -> HotTurn:
+    def _begin(self, call: Call) -> Turn:
         if self._refusal is not None:
             raise self._refusal
-        target = self._target
-        assert target is not None
-        limits = self.limits
-        if len(self.turns) >= limits.max_in_flight_per_client:
+        most = self.limits.max_in_flight_per_client
+        if len(self.turns) >= most:
             raise Overloaded(
-                f"{len(self.turns)} requests of this connection wait: "
-                f"at most {limits.max_in_flight_per_client} are allowed"
+                f"{len(self.turns)} requests of this connection wait: at most {most} are allowed"
             )
-        head = self._head
-        served = self.shared.context.catalog.resolve(target.model, target.selector)
-        body = self._body
-        if head.coding is not None:
-            body = decompress(body, head.coding, limits.max_decompressed_bytes)
-        options = CallOptions(call.received, head.timeout_s, head.priority)
-        request, encode = target.route.decode(body, head.json_bytes, served, options)
-        turn = HotTurn(request, served, self.sink, call, encode)
-        served.group.submit(turn)
+        assert self._target is not None
+        body = HotBody(self._target, self._head, self._body, call.received)
+        if not body.is_long:
+            return self._submit(call, body.decode(self.shared.context))
+        turn = DecodingTurn(call)
+        future = self.shared.decoders.submit(body.decode, self.shared.context)
+        future.add_done_callback(partial(self._wake, turn))
         return turn
+
+    def _submit(self, call: Call, decoded: Decoded) -> HotTurn:
+        turn = HotTurn(decoded.request, decoded.served, self.sink, call, decoded.encode)
+        decoded.served.group.submit(turn)
+        return turn
+
+    def _wake(self, turn: DecodingTurn, future: Future[Decoded]) -> None:
+        """Bring a decoded body back to the loop; a decoder's thread calls it."""
+        with suppress(RuntimeError):  # the loop is closed: nobody is left to answer
+            self.loop.call_soon_threadsafe(self._go_on, turn, future)
+
+    def _go_on(self, decoding: DecodingTurn, future: Future[Decoded]) -> None:
+        if self.is_gone:
+            return
+        turn: Turn
+        try:
+            turn = self._submit(decoding.call, future.result())
+        except Exception as error:  # the edge of the loop
+            turn = FailedTurn(error, decoding.call)
+        self.turns[self.turns.index(decoding)] = turn
+        self.flush()
 
     def _check_size(self) -> None:
         """Refuse a head that is too large, or announces a body that is."""

@@ -14,7 +14,7 @@ __all__ = ["InferRoute"]
 
 
 class InferRoute:
-    """The hot route of the Open Inference Protocol. Belongs to one thread."""
+    """The hot route of the Open Inference Protocol."""
 
     protocol: Protocol = "oip_http"
     path = re.compile(rb"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<selector>[^/]+))?/infer")

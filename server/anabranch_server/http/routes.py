@@ -46,7 +46,7 @@ class HotRoute(Interface):
         served: ServedVersion,
         options: CallOptions,
     ) -> tuple[ScoreRequest, Encode]:
-        """Return the request, and how to encode its answer. Loop thread; small ones take ~5 us.
+        """Return the request, and how to encode its answer. Any thread.
 
         Args:
             body: decompressed; must not change as long as the request lives.

@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
 
 from anabranch_server.doors import DoorContext
 from anabranch_server.http.known_heads import KnownHeads
@@ -11,6 +13,8 @@ from anabranch_server.http.watch import Watch
 from anabranch_server.request_ids import RequestIds
 
 __all__ = ["LoopParts", "Shared"]
+
+_DECODERS: Final = 2
 
 
 class LoopParts:
@@ -34,6 +38,7 @@ class Shared:
         routes: the table of hot URLs.
         known_heads: heads that need no parser.
         request_ids: chooses the ids that answers echo.
+        decoders: threads for bodies that take long to decode; started when there is one.
     """
 
     def __init__(self, context: DoorContext, routes: HotRoutes) -> None:
@@ -41,6 +46,7 @@ class Shared:
         self.routes = routes
         self.known_heads = KnownHeads()
         self.request_ids = RequestIds()
+        self.decoders = ThreadPoolExecutor(_DECODERS, thread_name_prefix="http-decode")
         self._parts: LoopParts | None = None
         self._default_headers: Sequence[tuple[bytes, bytes]] = ()
         self._default_lines = b""

@@ -19,7 +19,7 @@ from anabranch_server.http.loop_sink import LoopTicket
 from anabranch_server.http.routes import Encode
 from anabranch_wire.errors import AnabranchError, Cancelled, DeadlineExceeded
 
-__all__ = ["ColdTurn", "FailedTurn", "HotTurn", "Turn"]
+__all__ = ["ColdTurn", "DecodingTurn", "FailedTurn", "HotTurn", "Turn"]
 
 
 class Turn(Interface):
@@ -131,6 +131,43 @@ class HotTurn(LoopTicket):
         call = self._call
         self._failure = error
         self.answer = error_answer(error, call.request_id)
+
+
+class DecodingTurn:
+    """A hot request whose long body is being decoded; another turn takes its place.
+
+    Attributes:
+        call: what is known of it.
+    """
+
+    answer: Answer | None = None
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+        self.ending = call.ending
+
+    def begin(self) -> None:
+        """Nothing: it has begun already."""
+
+    def expire(self, now: float) -> bool:
+        """Its deadline is not known yet."""
+        return False
+
+    def written(self, now: float) -> None:
+        """It is never written."""
+
+    def abandon(self) -> None:
+        """Tell the observer; what is decoded for it will find the connection gone."""
+        call = self.call
+        taken_s = time.monotonic() - call.received
+        call.line.observer.failed(
+            call.model,
+            call.protocol,
+            Cancelled.grpc,
+            taken_s,
+            call.bytes_in,
+            call.request_id,
+        )
 
 
 class FailedTurn:
