@@ -15,7 +15,7 @@ understand is mixed.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Literal
 
 from anabranch_graph_opt.sizes import ONE, Atom, Size, product
 
@@ -27,6 +27,7 @@ __all__ = [
     "Flow",
     "Mixed",
     "Mixing",
+    "NumberKind",
     "Numbers",
     "Pointer",
     "RowList",
@@ -88,17 +89,21 @@ Axis = tuple[Factor, ...]
 """Row-major factors: no factor of size 1, no two plain ones in a row. Empty: an axis of size 1."""
 
 
+NumberKind = Literal["bool", "int", "float"]
+
+
 @dataclass(frozen=True, slots=True)
 class Numbers:
     """The elements are these integers (booleans as 0 and 1), in row-major order.
 
     Attributes:
         values: the elements.
-        floating: whether they are held in a floating-point type, so that division keeps fractions.
+        kind: of the tensor that holds them: division keeps fractions in a float, and a bool keeps
+            nothing but whether a number is 0.
     """
 
     values: tuple[Size, ...]
-    floating: bool = False
+    kind: NumberKind = "int"
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +180,11 @@ class Flow:
     def numbers(self) -> tuple[Size, ...] | None:
         """The elements, where they are known integers."""
         return self.meaning.values if isinstance(self.meaning, Numbers) else None
+
+    @property
+    def kind(self) -> NumberKind | None:
+        """Kind of the known integers; None where elements are not known."""
+        return self.meaning.kind if isinstance(self.meaning, Numbers) else None
 
     @property
     def constants(self) -> tuple[int, ...] | None:

@@ -31,19 +31,16 @@ _RECURRENT: Final = frozenset({"GRU", "LSTM", "RNN"})
 
 @dataclass(frozen=True, slots=True)
 class ColumnRanges:
-    """Ranges of one input.
+    """Ranges of one input: one for each column of its last axis; for all where that is axis 0.
 
     Attributes:
         low, high: smallest and largest allowed number of each column, (columns,) int64.
         narrowed: whether a lookup or a length test limits the column at all, (columns,) bool.
-        per_column: whether columns are those of the last axis; otherwise there is one for all.
-        fits: False where a lookup indexed by sizes alone leaves its table at these sizes.
     """
 
     low: NDArray[np.int64]
     high: NDArray[np.int64]
     narrowed: NDArray[np.bool_]
-    per_column: bool
 
 
 def find_ranges(
@@ -82,7 +79,6 @@ def find_ranges(
             low[part].astype(np.int64),
             high[part].astype(np.int64),
             narrowed[part],
-            len(shapes[name]) > 1,
         )
         for name, part in columns.items()
     }, fits

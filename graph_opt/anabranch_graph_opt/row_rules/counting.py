@@ -10,6 +10,7 @@ from anabranch_graph_opt.flow import (
     SCALAR,
     Flow,
     Mixing,
+    NumberKind,
     Numbers,
     State,
     Steps,
@@ -25,6 +26,11 @@ __all__ = ["RULES", "constant_flow"]
 
 _MAX_NUMBERS: Final = 256
 """Longer vectors are followed as data, not number by number."""
+_NUMBER_KINDS: Final[Mapping[ir.DataType, NumberKind]] = {
+    ir.DataType.INT64: "int",
+    ir.DataType.INT32: "int",
+    ir.DataType.BOOL: "bool",
+}
 
 
 def constant_flow(tensor: ir.TensorProtocol) -> Flow:
@@ -34,14 +40,14 @@ def constant_flow(tensor: ir.TensorProtocol) -> Flow:
     """
     shape = tuple(int(size) for size in tensor.shape.numpy())
     flow = Flow(tuple(plain(size) for size in shape))
-    whole = tensor.dtype.is_integer() or tensor.dtype is ir.DataType.BOOL
-    if not whole or len(shape) > 1 or tensor.size > _MAX_NUMBERS:
+    kind = _NUMBER_KINDS.get(tensor.dtype)
+    if kind is None or len(shape) > 1 or tensor.size > _MAX_NUMBERS:
         return flow
     try:
         values = tensor.numpy().reshape(-1).tolist()
     except (OSError, ValueError):  # external data that is not there: as any other weight
         return flow
-    return replace(flow, meaning=Numbers(tuple(Size.of(int(value)) for value in values)))
+    return replace(flow, meaning=Numbers(tuple(Size.of(int(value)) for value in values), kind))
 
 
 def _constant(visit: Visit) -> Sequence[State]:
@@ -87,7 +93,7 @@ def _filled(visit: Visit) -> Sequence[State]:
         return [flow]
     tensor = value.as_tensor()
     length = shape.numbers[0].constant if len(axes) == 1 else None
-    if length is not None and length <= _MAX_NUMBERS and tensor.dtype.is_integer():
+    if length is not None and length <= _MAX_NUMBERS and tensor.dtype is ir.DataType.INT64:
         fill = Size.of(int(tensor.numpy().reshape(-1)[0]))
         return [replace(flow, meaning=Numbers((fill,) * length))]
     return [flow]
@@ -101,7 +107,7 @@ def _range(visit: Visit) -> Sequence[State]:
             visit.fixed(i)
         return [Flow((plain(visit.facts.unknown()),))]
     first, limit, step = (values[0] for values in numbers if values is not None)
-    if any(isinstance(end.meaning, Numbers) and end.meaning.floating for end in ends):
+    if any(end.kind == "float" for end in ends):
         if any(size.counts_rows for size in (first, limit, step)):
             raise Mixing("counts rows in floating point")
         return [Flow((plain(visit.facts.unknown()),))]
@@ -143,7 +149,7 @@ def _one_hot(visit: Visit) -> Sequence[State]:
     if hot and values and size.constant and where == indices.rank:
         classes = range(size.constant)
         chosen = [values[i in (index, index + len(classes))] for index in hot for i in classes]
-        return [Flow(tuple(axes), meaning=Numbers(tuple(chosen)))]
+        return [Flow(tuple(axes), meaning=Numbers(tuple(chosen), visit.flow(2).kind or "int"))]
     visit.fixed(2)
     return [replace(indices, axes=tuple(axes), number=None)]
 

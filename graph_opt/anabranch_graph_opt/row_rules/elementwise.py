@@ -10,7 +10,7 @@ from typing import Final
 
 import onnx_ir as ir
 
-from anabranch_graph_opt.flow import Comparison, Flow, Mixing, Numbers, State
+from anabranch_graph_opt.flow import Comparison, Flow, Mixing, NumberKind, Numbers, State
 from anabranch_graph_opt.row_facts import Facts
 from anabranch_graph_opt.row_rules.broadcasting import meet
 from anabranch_graph_opt.row_visit import Rule, Visit
@@ -28,8 +28,13 @@ def elementwise(visit: Visit) -> Sequence[State]:
     return [meet(visit.facts, flows, visit.number)]
 
 
-def _on_numbers(arithmetic: Arithmetic) -> Rule:
-    """Rule of an operator that is followed exactly where all operands are known integers."""
+def _on_numbers(arithmetic: Arithmetic, kind: NumberKind | None = None) -> Rule:
+    """Rule of an operator that is followed exactly where all operands are known integers.
+
+    Args:
+        arithmetic: computes one element.
+        kind: of the result; that of the last operand when left out.
+    """
 
     def rule(visit: Visit) -> Sequence[State]:
         flows = [visit.flow(i) for i in range(len(visit.states)) if visit.has(i)]
@@ -40,16 +45,16 @@ def _on_numbers(arithmetic: Arithmetic) -> Rule:
         length = max(len(numbers) for numbers in known)
         if any(len(numbers) not in (1, length) for numbers in known):
             raise Mixing("meets vectors of different lengths")
-        floating = any(isinstance(f.meaning, Numbers) and f.meaning.floating for f in flows)
+        own = kind or flows[-1].kind or "int"
         elements: list[Size] = []
         for i in range(length):
             operands = tuple(numbers[i if len(numbers) > 1 else 0] for numbers in known)
             element = arithmetic(visit.facts, operands)
-            if element is None and floating:
+            if element is None and "float" in (own, flows[-1].kind):
                 return elementwise(visit)
             elements.append(_new(visit.facts, operands) if element is None else element)
         shape = meet(visit.facts, [Flow(flow.axes) for flow in flows])
-        return [replace(shape, meaning=Numbers(tuple(elements), floating and _keeps_type(visit)))]
+        return [replace(shape, meaning=Numbers(tuple(elements), own))]
 
     return rule
 
@@ -58,10 +63,6 @@ def _new(facts: Facts, operands: tuple[Size, ...]) -> Size:
     """An integer of which nothing is known but whether rows have a say in it."""
     counts_rows = any(size.counts_rows for size in operands)
     return Size.of(facts.atom("a number", counts_rows, least=None))
-
-
-def _keeps_type(visit: Visit) -> bool:
-    return visit.op not in _TRUTHS
 
 
 def _quotient(facts: Facts, operands: tuple[Size, ...]) -> Size | None:
@@ -76,9 +77,7 @@ def _quotient(facts: Facts, operands: tuple[Size, ...]) -> Size | None:
 
 
 def _divide(visit: Visit) -> Sequence[State]:
-    flows = [visit.flow(0), visit.flow(1)]
-    fractions = any(isinstance(f.meaning, Numbers) and f.meaning.floating for f in flows)
-    return (_EXACT_DIVISION if fractions else _WHOLE_DIVISION)(visit)
+    return (_EXACT_DIVISION if visit.flow(0).kind == "float" else _WHOLE_DIVISION)(visit)
 
 
 def _remainder(facts: Facts, operands: tuple[Size, ...]) -> Size | None:
@@ -114,7 +113,7 @@ def _nonzero(facts: Facts, size: Size) -> bool | None:
 
 def _less(visit: Visit) -> Sequence[State]:
     """`Less` and its kin; a comparison of single numbers is kept for the conditions of loops."""
-    (result,) = _on_numbers(_COMPARED[visit.op])(visit)
+    (result,) = _on_numbers(_COMPARED[visit.op], "bool")(visit)
     operands = [visit.flow(i).numbers for i in (0, 1)]
     if visit.op not in ("Less", "Greater") or not isinstance(result, Flow):
         return [result]
@@ -154,31 +153,35 @@ def _keep(visit: Visit) -> Sequence[State]:
 def _cast(visit: Visit) -> Sequence[State]:
     flow = visit.flow(0)
     target = ir.DataType(visit.integer("to", 0))
+    kind = _WIDE_ENOUGH.get(target)
     if isinstance(flow.meaning, Numbers):
         if target is ir.DataType.BOOL:
-            return _on_numbers(lambda facts, o: _truth(_nonzero(facts, o[0])))(visit)
-        if target.is_integer() or target.is_floating_point():
-            numbers = Numbers(flow.meaning.values, target.is_floating_point())
-            return [replace(flow, meaning=numbers)]
-    elif flow.meaning is not None and target in (ir.DataType.INT64, ir.DataType.INT32):
+            return _AS_TRUTH(visit)
+        if kind is not None:
+            return [replace(flow, meaning=Numbers(flow.meaning.values, kind))]
+    elif flow.meaning is not None and kind == "int":
         return [flow]
     return elementwise(visit)
 
 
 def _cast_like(visit: Visit) -> Sequence[State]:
-    """As a cast to an unknown type: integers stay what they are only if the type is whole."""
-    flow, like = visit.flow(0), visit.flow(1)
-    whole = isinstance(like.meaning, Numbers) and not like.meaning.floating
-    if flow.meaning is None or (whole and not getattr(flow.meaning, "floating", False)):
+    """As a cast to a type that is known only where the second input is followed."""
+    flow = visit.flow(0)
+    if visit.flow(1).kind == "int" and flow.kind != "float":
         return [flow]
     return [visit.data(0)]
 
 
-_TRUTHS: Final = frozenset(
-    {"Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual", "And", "Or", "Xor", "Not"}
-)
+_WIDE_ENOUGH: Final[Mapping[ir.DataType, NumberKind]] = {
+    ir.DataType.INT64: "int",
+    ir.DataType.INT32: "int",
+    ir.DataType.DOUBLE: "float",
+    ir.DataType.FLOAT: "float",
+}
+"""Types in which sizes stay what they are; others wrap around or round."""
 _WHOLE_DIVISION: Final = _on_numbers(_quotient)
 _EXACT_DIVISION: Final = _on_numbers(lambda facts, o: o[0].over(o[1]))
+_AS_TRUTH: Final = _on_numbers(lambda facts, o: _truth(_nonzero(facts, o[0])), "bool")
 
 _DATA_ONLY: Final = (
     "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitShift", "BitwiseAnd",
@@ -204,10 +207,10 @@ RULES: Final[Mapping[str, Rule]] = {
     "Max": _on_numbers(_extreme(largest=True)),
     "Min": _on_numbers(_extreme(largest=False)),
     "Abs": _on_numbers(lambda facts, o: o[0] if facts.positive(o[0] + ONE) else None),
-    "Not": _on_numbers(lambda facts, o: _truth(facts.zero(o[0]))),
-    "And": _on_numbers(_logic(lambda a, b: a and b)),
-    "Or": _on_numbers(_logic(lambda a, b: a or b)),
-    "Xor": _on_numbers(_logic(lambda a, b: a != b)),
+    "Not": _on_numbers(lambda facts, o: _truth(facts.zero(o[0])), "bool"),
+    "And": _on_numbers(_logic(lambda a, b: a and b), "bool"),
+    "Or": _on_numbers(_logic(lambda a, b: a or b), "bool"),
+    "Xor": _on_numbers(_logic(lambda a, b: a != b), "bool"),
     "Where": _on_numbers(_choose),
     **dict.fromkeys(("Floor", "Ceil", "Round"), _on_numbers(lambda facts, o: o[0])),
 }

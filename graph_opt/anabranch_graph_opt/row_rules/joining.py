@@ -63,8 +63,7 @@ def _joined_numbers(flows: Sequence[Flow]) -> Flow | None:
     if any(flow.numbers is None or flow.rank != 1 for flow in flows):
         return None
     values = tuple(value for flow in flows for value in flow.numbers or ())
-    floating = any(isinstance(f.meaning, Numbers) and f.meaning.floating for f in flows)
-    return Flow((plain(len(values)),), meaning=Numbers(values, floating))
+    return Flow((plain(len(values)),), meaning=Numbers(values, flows[0].kind or "int"))
 
 
 def _joined_steps(flows: Sequence[Flow]) -> Flow | None:

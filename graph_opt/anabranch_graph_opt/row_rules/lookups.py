@@ -56,9 +56,8 @@ def _gather(visit: Visit) -> Sequence[State]:
 
 def _picked_numbers(table: Flow, ids: Flow) -> Flow:
     numbers = table.numbers or ()
-    floating = isinstance(table.meaning, Numbers) and table.meaning.floating
     picked = tuple(numbers[i] for i in ids.constants or ())
-    return Flow(ids.axes, meaning=Numbers(picked, floating))
+    return Flow(ids.axes, meaning=Numbers(picked, table.kind or "int"))
 
 
 def _picked_step(facts: Facts, table: Flow, ids: Flow) -> Flow:

@@ -37,8 +37,7 @@ def _reduce(visit: Visit) -> Sequence[State]:
         axes = tuple(range(flow.rank))
     if (total := _REDUCED_NUMBERS.get(visit.op)) and flow.numbers is not None and flow.rank == 1:
         keep = ((),) if visit.integer("keepdims", 1) else ()
-        floating = isinstance(flow.meaning, Numbers) and flow.meaning.floating
-        return [Flow(keep, meaning=Numbers((total(flow.numbers),), floating))]
+        return [Flow(keep, meaning=Numbers((total(flow.numbers),), flow.kind or "int"))]
     data = visit.data(0)
     visit.off_rows(0, axes, _NAMES.get(visit.op, "combines the elements along"))
     return [_without(data, axes, bool(visit.integer("keepdims", 1)))]

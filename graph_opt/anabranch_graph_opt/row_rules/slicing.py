@@ -95,9 +95,7 @@ def _sliced_numbers(visit: Visit, flow: Flow, bounds: Mapping[int, Bounds]) -> F
         raise Mixing("takes a part of a shape by bounds that are not constant")
     stop = None if step < 0 and last < -len(numbers) else last
     kept = numbers[first:stop:step]
-    meaning = flow.meaning
-    floating = isinstance(meaning, Numbers) and meaning.floating
-    return Flow((plain(len(kept)),), meaning=Numbers(kept, floating))
+    return Flow((plain(len(kept)),), meaning=Numbers(kept, flow.kind or "int"))
 
 
 def _sliced_steps(facts: Facts, flow: Flow, bounds: Mapping[int, Bounds]) -> Flow:
