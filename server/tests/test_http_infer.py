@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from anabranch_runtime.settings import QueueSettings
 from anabranch_server.limits import Limits
 from anabranch_testing.doors import Observed, door_context
 from anabranch_testing.gated import GatedBackend
@@ -14,6 +15,7 @@ from anabranch_testing.graphs import lookup_model, scale_model
 from anabranch_testing.http_doors import HttpDoor, Peer, http_door, infer_request
 from anabranch_wire.errors import Internal, Overloaded
 
+PATIENT = QueueSettings(default_timeout_s=30.0)  # the machine may be busy
 ROWS = np.array([[1, 2, 3, 4], [5, 6, 7, 8]], np.float32)
 SCORES = [4321.0, 8765.0]
 
@@ -40,7 +42,9 @@ def door(
     }
     limits = Limits(max_decompressed_bytes=100_000)
     with (
-        door_context(models, observed=observed, backend=backend, limits=limits) as context,
+        door_context(
+            models, observed=observed, backend=backend, limits=limits, queue=PATIENT
+        ) as context,
         http_door(context) as door,
     ):
         yield door

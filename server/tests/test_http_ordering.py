@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 import pytest
 
+from anabranch_runtime.settings import QueueSettings
 from anabranch_server.doors import DoorContext
 from anabranch_server.lifecycle import Phase
 from anabranch_server.limits import Limits
@@ -17,6 +18,8 @@ from anabranch_testing.doors import Observed, door_context
 from anabranch_testing.gated import GatedBackend
 from anabranch_testing.graphs import scale_model
 from anabranch_testing.http_doors import HttpDoor, Peer, http_door, infer_request
+
+PATIENT = QueueSettings(default_timeout_s=30.0)  # the machine may be busy
 
 
 @pytest.fixture
@@ -33,7 +36,9 @@ def backend() -> GatedBackend:
 def context(tmp_path: Path, observed: Observed, backend: GatedBackend) -> Iterator[DoorContext]:
     models = {"scale": scale_model(tmp_path / "scale")}
     limits = Limits(max_in_flight_per_client=8)
-    with door_context(models, observed=observed, backend=backend, limits=limits) as context:
+    with door_context(
+        models, observed=observed, backend=backend, limits=limits, queue=PATIENT
+    ) as context:
         yield context
 
 

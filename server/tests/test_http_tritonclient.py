@@ -10,11 +10,13 @@ import tritonclient.http.aio
 from tritonclient.utils import InferenceServerException
 
 from anabranch_runtime.models import DenseModel, RowLayout
+from anabranch_runtime.settings import QueueSettings
 from anabranch_testing.doors import door_context
 from anabranch_testing.graphs import scale_model, write_graph
 from anabranch_testing.http_doors import HttpDoor, http_door
 from anabranch_wire.tensors import TensorSpec
 
+PATIENT = QueueSettings(default_timeout_s=30.0)  # the machine may be busy
 ROWS = np.random.default_rng(5).random((700, 4), np.float32)
 SCORES = ROWS @ np.array([[1], [10], [100], [1000]], np.float32)
 
@@ -38,7 +40,7 @@ def words_model(folder: Path) -> DenseModel:
 def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpDoor]:
     folder = tmp_path_factory.mktemp("models")
     models = {"scale": scale_model(folder / "scale"), "words": words_model(folder / "words")}
-    with door_context(models) as context, http_door(context) as door:
+    with door_context(models, queue=PATIENT) as context, http_door(context) as door:
         yield door
 
 

@@ -80,7 +80,7 @@ class HotConnection(ReadingConnection):
         self._body_bytes = 0
         return end
 
-    def take_body(self, body: bytes) -> None:
+    def take_body(self, body: bytes | memoryview) -> None:
         """Take a part of the body behind a known head; ends the request when nothing is left."""
         self._gather(body)
         if not self.body_left:
@@ -209,14 +209,14 @@ class HotConnection(ReadingConnection):
             self._refusal is not None and self.parser.get_method() == b"HEAD",
         )
 
-    def _gather(self, body: bytes) -> None:
-        if not self._body_bytes:
-            self._body = body
-        elif isinstance(self._body, bytearray):
+    def _gather(self, body: bytes | memoryview) -> None:
+        if isinstance(self._body, bytearray):
             self._body += body
-        else:
+        elif self._body or isinstance(body, memoryview):
             self._body = bytearray(self._body)
             self._body += body
+        else:
+            self._body = body
         self._body_bytes += len(body)
 
     def _take(self, ending: bytes) -> None:

@@ -80,7 +80,7 @@ class ReadingConnection(OrderedConnection):
         """Begin the request at `at` if its head is known; return where its body begins, else 0."""
         raise NotImplementedError
 
-    def take_body(self, body: bytes) -> None:
+    def take_body(self, body: bytes | memoryview) -> None:
         """Take a part of the body behind a known head; ends the request when nothing is left."""
         raise NotImplementedError
 
@@ -169,7 +169,10 @@ class ReadingConnection(OrderedConnection):
         begin = self._at
         self._at = end = min(begin + self.body_left, len(self._input))
         self.body_left -= end - begin
-        self.take_body(self._input[begin:end])
+        if self.body_left:  # more will be added to it: it need not be an object of its own
+            self.take_body(memoryview(self._input)[begin:end])
+        else:
+            self.take_body(self._input[begin:end])
 
     def _parse(self) -> None:
         """Let the parser have a piece: a body as it is, heads by slices."""
