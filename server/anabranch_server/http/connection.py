@@ -55,6 +55,7 @@ class HotConnection(ReadingConnection):
         self._target: Target | None = None
         self._head = _PLAIN
         self._refusal: AnabranchError | None = None
+        self._is_head_request = False
         self._body: bytes | bytearray = b""
         self._body_bytes = 0
 
@@ -76,6 +77,7 @@ class HotConnection(ReadingConnection):
         self._target = known.target
         self._head = known.head
         self._refusal = None
+        self._is_head_request = False
         self._body = b""
         self._body_bytes = 0
         return end
@@ -120,8 +122,10 @@ class HotConnection(ReadingConnection):
             return
         fields = self._fields = dict(self.headers)
         target = self._target = self.shared.routes.find(self.url)
+        method = self.parser.get_method()
         self.phase = _BODY
         self._refusal = None
+        self._is_head_request = method == b"HEAD"
         self._body = b""
         self._body_bytes = 0
         if target is None:
@@ -132,7 +136,7 @@ class HotConnection(ReadingConnection):
             return
         self._check_size()
         try:
-            if self.parser.get_method() != b"POST":
+            if method != b"POST":
                 raise MethodNotAllowed("expected POST")
             self._head = read_head(fields)
         except AnabranchError as refusal:
@@ -187,6 +191,7 @@ class HotConnection(ReadingConnection):
         if self.phase is not _BODY:
             self._target = None
             self._fields = dict(self.headers) if self.phase is _HEAD else {}
+            self._is_head_request = False
             self._body_bytes = 0
         return self._call(CLOSES)
 
@@ -206,7 +211,7 @@ class HotConnection(ReadingConnection):
             self._body_bytes,
             ending,
             self._head.accepts,
-            self._refusal is not None and self.parser.get_method() == b"HEAD",
+            self._is_head_request,
         )
 
     def _gather(self, body: bytes | memoryview) -> None:

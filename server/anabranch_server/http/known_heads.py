@@ -16,10 +16,11 @@ __all__ = ["MAX_KNOWN_BYTES", "KnownHead", "KnownHeads"]
 
 MAX_KNOWN_BYTES: Final = 2048
 _MAX_HEADS: Final = 512
+_KEEPS: Final = b"keep-alive"
 _NEVER: Final = frozenset(
     {
         # These change what happens next.
-        b"expect", b"transfer-encoding", b"upgrade", b"connection",
+        b"expect", b"transfer-encoding", b"upgrade",
         # These differ from request to request.
         b"x-request-id", b"traceparent", b"tracestate",
     }
@@ -66,7 +67,12 @@ class KnownHeads:
         is_whole = text.startswith(b"POST %b HTTP/1.1\r\n" % url) and (
             text.count(b"\n") - 2 == header_count == len(fields)
         )
-        if is_whole and b"content-length" in fields and _NEVER.isdisjoint(fields):
+        is_plain = (
+            b"content-length" in fields
+            and fields.get(b"connection", _KEEPS).lower() == _KEEPS
+            and _NEVER.isdisjoint(fields)
+        )
+        if is_whole and is_plain:
             if len(self._heads) >= _MAX_HEADS:
                 self._heads.clear()
             self._heads[text] = known

@@ -1,7 +1,8 @@
-"""Looks at every connection a few times a second: deadlines that passed, peers that stalled.
+"""Looks at every connection once a second: deadlines that passed, peers that stalled.
 
 One timer for all of them: arming one per request would cost more than decoding it. Times are
-therefore late by up to one tick.
+therefore late by up to one round. A round is cut into ticks, so that many connections do not hold
+up the loop.
 """
 
 import asyncio
@@ -14,6 +15,8 @@ from anabranch_server.limits import Limits
 
 __all__ = ["Watch", "Watched"]
 
+_ROUND_S: Final = 1.0
+_TICKS: Final = 8
 _LOGGER: Final = logging.getLogger(__name__)
 
 
@@ -37,8 +40,9 @@ class Watch:
         shortest = min(
             idle_s, limits.header_timeout_s, limits.body_timeout_s, limits.write_timeout_s
         )
-        self._tick_s = min(0.25, shortest / 4)
+        self._tick_s = min(_ROUND_S, shortest / 4) / _TICKS
         self._watched: set[Watched] = set()
+        self._unseen: list[Watched] = []
         self._is_ticking = False
 
     def __len__(self) -> int:
@@ -61,7 +65,13 @@ class Watch:
             self._is_ticking = False
             return
         self.now = time.monotonic()
-        for connection in tuple(self._watched):
+        if not self._unseen:
+            self._unseen = list(self._watched)
+        share = len(self._watched) // _TICKS + 1
+        seen, self._unseen = self._unseen[:share], self._unseen[share:]
+        for connection in seen:
+            if connection not in self._watched:
+                continue
             try:
                 connection.look(self.now)
             except Exception:  # the edge of the loop: the clock goes on for the others
