@@ -1,19 +1,23 @@
 """Compiled checks of one model's inputs: names, datatypes, shapes, rows.
 
 A front door asks `find` per tensor before it touches the data, then `order` once per request.
-Nothing here allocates by a size the caller chose.
+Nothing here allocates by a size the caller chose; user rows that were sent once become views that
+repeat them for every row, within a bound on what they amount to.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anabranch_runtime.models import DenseModel
-from anabranch_wire.errors import InvalidInput
+from anabranch_wire.errors import InvalidInput, TooLarge
 from anabranch_wire.tensors import TensorSpec
 
 __all__ = ["InputRules"]
+
+_TEXT_BYTES: Final = 64
 
 
 class InputRules:
@@ -23,13 +27,33 @@ class InputRules:
         specs: declared inputs, in order.
     """
 
-    def __init__(self, model: DenseModel) -> None:
+    def __init__(
+        self,
+        model: DenseModel,
+        user_inputs: Collection[str] = (),
+        max_repeated_bytes: int = 0,
+    ) -> None:
+        """Compile the checks.
+
+        Args:
+            model: whose inputs they are.
+            user_inputs: inputs that may hold one user for all rows of a request; each has its rows
+                on axis 0.
+            max_repeated_bytes: of the user inputs of one request, once repeated for its rows.
+
+        Raises:
+            ValueError: a user input is none of the model, or has no rows on axis 0.
+        """
         self.specs = model.inputs
         self._index: Mapping[str, int] = {spec.name: i for i, spec in enumerate(model.inputs)}
         self._row_axes = model.rows.input_axes
-        self._first_row_input = next(
-            (i for i, axis in enumerate(self._row_axes) if axis is not None), None
-        )
+        self._users = frozenset(user_inputs)
+        self._max_repeated_bytes = max_repeated_bytes
+        rowed = {
+            spec.name for spec, axis in zip(self.specs, self._row_axes, strict=True) if axis == 0
+        }
+        if not self._users <= rowed:
+            raise ValueError(f"user inputs {sorted(self._users - rowed)} have no rows on axis 0")
 
     def find(self, name: str, datatype: str, shape: Sequence[int]) -> TensorSpec:
         """Return the declared input that a sent tensor is for.
@@ -65,10 +89,12 @@ class InputRules:
 
         Returns:
             The arrays in order, and the number of rows: the common size of the row axes; for a
-            model without any, 1.
+            model without any, 1. A user input of one row among inputs of more, or of none, comes
+            back as a read-only view that repeats it.
 
         Raises:
             InvalidInput: an input is missing, or inputs disagree on the number of rows.
+            TooLarge: users repeated for every row would be too much.
         """
         try:
             ordered = tuple([arrays[spec.name] for spec in self.specs])
@@ -76,9 +102,6 @@ class InputRules:
             raise InvalidInput(
                 f"input {missing.args[0]!r} is missing; expected {self._expected_names()}"
             ) from None
-        first = self._first_row_input
-        if first is None:
-            return ordered, 1
         rows = -1
         for array, axis in zip(ordered, self._row_axes, strict=True):
             if axis is None:
@@ -87,8 +110,38 @@ class InputRules:
             if rows < 0:
                 rows = size
             elif size != rows:
-                raise InvalidInput(self._rows_text(ordered))
-        return ordered, rows
+                return self._repeat_users(ordered)
+        return ordered, 1 if rows < 0 else rows
+
+    def is_repeated(self, name: str, size: int, rows: int) -> bool:
+        """Whether an input with `size` on axis 0 is one user for all of `rows` rows."""
+        return size == 1 and rows != 1 and name in self._users
+
+    def _repeat_users(
+        self, ordered: tuple[NDArray[np.generic], ...]
+    ) -> tuple[tuple[NDArray[np.generic], ...], int]:
+        """Let the users of a request whose inputs differ in rows stand for all of its rows."""
+        sizes = {
+            array.shape[axis]
+            for spec, array, axis in zip(self.specs, ordered, self._row_axes, strict=True)
+            if axis is not None and not (array.shape[axis] == 1 and spec.name in self._users)
+        }
+        if len(sizes) != 1:
+            raise InvalidInput(self._rows_text(ordered))
+        rows = sizes.pop()
+        repeated: list[NDArray[np.generic]] = []
+        total_bytes = 0
+        for spec, array in zip(self.specs, ordered, strict=True):
+            if array.ndim and self.is_repeated(spec.name, len(array), rows):
+                total_bytes += rows * _bytes_of(array)
+                array = np.broadcast_to(array, (rows, *array.shape[1:]))
+            repeated.append(array)
+        if total_bytes > self._max_repeated_bytes:
+            raise TooLarge(
+                f"user inputs repeated for {rows} rows are {total_bytes} bytes: at most "
+                f"{self._max_repeated_bytes} are allowed"
+            )
+        return tuple(repeated), rows
 
     def _expected_names(self) -> str:
         names = [spec.name for spec in self.specs]
@@ -107,4 +160,12 @@ class InputRules:
             for spec, array, axis in zip(self.specs, ordered, self._row_axes, strict=True)
             if axis is not None
         )
-        return f"inputs disagree on the number of rows: {counts[:1000]}"
+        users = f"; {', '.join(sorted(self._users))} may have 1" if self._users else ""
+        return f"inputs disagree on the number of rows: {counts[:1000]}{users[:1000]}"
+
+
+def _bytes_of(array: NDArray[np.generic]) -> int:
+    """Bytes that a backend needs for `array`; each string becomes an object of its own."""
+    if array.dtype != np.object_:
+        return array.nbytes
+    return array.size * _TEXT_BYTES + sum(map(len, array.ravel().tolist()))

@@ -5,9 +5,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from anabranch_wire.errors import AnabranchError
+
 __all__ = ["BatchCost", "best_batch_rows", "best_split_rows", "measure_costs"]
 
-HAND_OVER_S: Final = 50e-6
+_HAND_OVER_S: Final = 50e-6
 """What a batch costs beside the graph: waking an executor, staging, delivering."""
 
 _FLAT: Final = 0.97
@@ -37,14 +39,21 @@ def measure_costs(
         clock: seconds.
 
     Returns:
-        The best time seen for each number of rows; at least one entry.
+        The best time seen for each number of rows; at least one entry. It ends before the first
+        number of rows that `run` fails on.
+
+    Raises:
+        AnabranchError: `run` fails on the very first number of rows.
     """
     costs: list[BatchCost] = []
     begin = clock()
-    for rows in _ROWS:
-        if rows < smallest:
-            continue
-        run(rows)  # first run of a shape allocates
+    for rows in sorted({smallest, *[size for size in _ROWS if size > smallest]}):
+        try:
+            run(rows)  # first run of a shape allocates
+        except AnabranchError:
+            if not costs:
+                raise
+            break
         best = float("inf")
         for _ in range(_ROUNDS):
             start = clock()
@@ -59,14 +68,14 @@ def measure_costs(
     return costs
 
 
-def best_batch_rows(costs: Sequence[BatchCost], overhead_s: float = HAND_OVER_S) -> int:
+def best_batch_rows(costs: Sequence[BatchCost], overhead_s: float = _HAND_OVER_S) -> int:
     """Smallest measured size whose rate, hand-over included, is within 3 % of the best."""
     rates = [cost.rows / (cost.seconds + overhead_s) for cost in costs]
     best = max(rates)
     return next(cost.rows for cost, rate in zip(costs, rates, strict=True) if rate >= _FLAT * best)
 
 
-def best_split_rows(costs: Sequence[BatchCost], overhead_s: float = HAND_OVER_S) -> int:
+def best_split_rows(costs: Sequence[BatchCost], overhead_s: float = _HAND_OVER_S) -> int:
     """Smallest part worth handing to another executor: it runs four times the hand-over.
 
     Never below the size at which rows are about as cheap as in the largest measured batch divided

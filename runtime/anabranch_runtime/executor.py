@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from anabranch_runtime.backends.protocol import Binding
+from anabranch_runtime.backends.protocol import Binding, Stage
 from anabranch_runtime.observing import GroupObserver
 from anabranch_runtime.requests import ReplySink, Ticket
 from anabranch_runtime.served import ServedVersion
@@ -72,89 +72,115 @@ class Executor:
                 continue
             self.computing = len(batch)
             started = time.monotonic()
-            try:
-                self._compute(batch, started)
-            except Exception as error:  # the loop's edge: an executor never dies of a batch
-                self._recover(batch, error, started)
+            rows = _rows_of(batch)
+            self._answer(batch, rows, started)
             busy = time.monotonic() - started
-            first = batch[0]
-            version = first.version.snapshot.version
-            self._observer.batch(self.index, version, first.batch_rows, len(batch), busy)
+            version = batch[0].version.snapshot.version
+            self._observer.batch(self.index, version, rows, len(batch), busy)
             self.computing = 0
             deliver(batch)
+            del batch  # whoever sleeps keeps no request alive
 
-    def _compute(self, batch: list[Ticket], started: float) -> None:
+    def _answer(self, batch: list[Ticket], rows: int, started: float) -> None:
+        """Give every ticket its outputs or its error.
+
+        A batch that fails is halved until only those fail that are at fault: one among n requests
+        costs 2 log n further runs, where running each alone would cost n.
+        """
+        try:
+            self._compute(batch, rows, started)
+        except Exception as error:  # the loop's edge: an executor never dies of a batch
+            if len(batch) == 1:
+                _fail(batch[0], error, started)
+                return
+            middle = len(batch) // 2
+            for half in (batch[:middle], batch[middle:]):
+                self._answer(half, _rows_of(half), started)
+
+    def _compute(self, batch: list[Ticket], rows: int, started: float) -> None:
         """Stage, run, and copy each ticket's answer out of staging."""
-        first = batch[0]
-        version = first.version
-        layout = version.model.rows
+        version = batch[0].version
         binding = self._bindings.get(version)
         if binding is None:
             raise Unavailable(f"version {version.snapshot} is no longer loaded")
-        rows = first.request.rows if len(batch) == 1 else sum([t.request.rows for t in batch])
-        run_rows = max(rows, layout.min_rows)
-        if len(batch) == 1 and run_rows == rows:
-            inputs = first.request.inputs
-            stage = binding.stage(tuple([array.shape for array in inputs]))
-            for staged, array in zip(stage.inputs, inputs, strict=True):
-                staged[...] = array
+        run_rows = max(rows, version.fewest_rows)
+        alone = len(batch) == 1 and run_rows == rows
+        if alone:
+            stage = _stage_alone(binding, batch[0].request.inputs)
         else:
-            axes = layout.input_axes
-            stage = binding.stage(
-                tuple(
-                    [
-                        array.shape if axis is None else (run_rows, *array.shape[1:])
-                        for array, axis in zip(first.request.inputs, axes, strict=True)
-                    ]
-                )
-            )
-            for index, (staged, axis) in enumerate(zip(stage.inputs, axes, strict=True)):
-                if axis is None:
-                    staged[...] = first.request.inputs[index]
-                else:
-                    _fill(staged, [ticket.request.inputs[index] for ticket in batch], rows)
+            stage = _stage_together(binding, batch, rows, run_rows)
         stage.enqueue()
         outputs = stage.outputs()
-        if len(batch) > 1 or run_rows != rows:
+        if not alone:
             _check_rows(version, outputs, run_rows)
         finished = time.monotonic()
         begin = 0
-        whole = len(batch) == 1 and run_rows == rows
         for ticket in batch:
             request = ticket.request
             end = begin + request.rows
             wanted = [outputs[i] for i in request.outputs] if request.outputs else outputs
             ticket.outputs = tuple(
-                [array.copy() if whole else array[begin:end].copy() for array in wanted]
+                [array.copy() if alone else array[begin:end].copy() for array in wanted]
             )
             ticket.started = started
             ticket.finished = finished
             ticket.batch_rows = rows
             begin = end
 
-    def _recover(self, batch: list[Ticket], error: Exception, started: float) -> None:
-        """Let only those fail that are at fault: each ticket of a failed batch runs alone once."""
-        if len(batch) > 1:
-            for ticket in batch:
-                try:
-                    self._compute([ticket], started)
-                except Exception as alone:  # as in _work
-                    _fail(ticket, alone, started)
-            return
-        _fail(batch[0], error, started)
-
 
 def deliver(tickets: list[Ticket]) -> None:
     """Hand finished tickets to their sinks, one call per sink."""
     sink = tickets[0].sink
     if all([ticket.sink is sink for ticket in tickets]):
-        sink.deliver(tickets)
+        _hand_over(sink, tickets)
         return
     groups: dict[int, tuple[ReplySink, list[Ticket]]] = {}
     for ticket in tickets:
         groups.setdefault(id(ticket.sink), (ticket.sink, []))[1].append(ticket)
     for one, members in groups.values():
-        one.deliver(members)
+        _hand_over(one, members)
+
+
+def _hand_over(sink: ReplySink, tickets: list[Ticket]) -> None:
+    try:
+        sink.deliver(tickets)
+    except Exception:  # the loop's edge: one door's fault must not silence an executor for all
+        _log.exception("answers could not be delivered", extra={"event": "delivery_error"})
+
+
+def _rows_of(batch: list[Ticket]) -> int:
+    return batch[0].request.rows if len(batch) == 1 else sum([t.request.rows for t in batch])
+
+
+def _stage_alone(binding: Binding, inputs: tuple[NDArray[np.generic], ...]) -> Stage:
+    """Stage one request as it came."""
+    stage = binding.stage(tuple([array.shape for array in inputs]))
+    for staged, array in zip(stage.inputs, inputs, strict=True):
+        staged[...] = array
+    return stage
+
+
+def _stage_together(binding: Binding, batch: list[Ticket], rows: int, run_rows: int) -> Stage:
+    """Stage the `rows` rows of `batch` one below the other, padded to `run_rows`.
+
+    Inputs without rows are those of the first request.
+    """
+    first = batch[0].request.inputs
+    axes = batch[0].version.model.rows.input_axes
+    stage = binding.stage(
+        tuple(
+            [
+                array.shape if axis is None else (run_rows, *array.shape[1:])
+                for array, axis in zip(first, axes, strict=True)
+            ]
+        )
+    )
+    for index, (staged, axis) in enumerate(zip(stage.inputs, axes, strict=True)):
+        if axis is None:
+            staged[...] = first[index]
+        else:
+            _fill(staged, [ticket.request.inputs[index] for ticket in batch], rows)
+    return stage
 
 
 def _fill(staged: NDArray[np.generic], arrays: list[NDArray[np.generic]], rows: int) -> None:
@@ -178,11 +204,14 @@ def _check_rows(version: ServedVersion, outputs: Sequence[NDArray[np.generic]], 
 
 
 def _fail(ticket: Ticket, error: Exception, started: float) -> None:
-    if isinstance(error, AnabranchError):
-        ticket.error = error
-    else:
+    if not isinstance(error, AnabranchError):
         _log.error("executor failed on a batch", exc_info=error, extra={"event": "executor_error"})
-        ticket.error = Internal("the executor failed")
+        error = Internal("the executor failed")
+    # Frames of a traceback hold the ticket, which holds the error: in that circle the request would
+    # live on until the collector comes.
+    error.__traceback__ = error.__cause__ = error.__context__ = None
+    ticket.error = error
+    ticket.outputs = None
     ticket.started = started
     ticket.finished = time.monotonic()
     ticket.batch_rows = ticket.request.rows

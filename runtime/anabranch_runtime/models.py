@@ -36,7 +36,7 @@ class RowLayout:
             raise ValueError(f"min_rows {self.min_rows}: expected at least 1")
         if not self.independent and self.min_rows != 1:
             raise ValueError("only a model with independent rows may be padded")
-        if self.min_rows > 1 and not self._rows_lead:
+        if self.min_rows > 1 and not self.can_pad:
             raise ValueError("padding needs the rows on axis 0")
 
     @property
@@ -47,11 +47,11 @@ class RowLayout:
     @property
     def can_split(self) -> bool:
         """Whether a request may be cut: as merging, but inputs without rows repeat."""
-        return self.splittable and self._rows_lead
+        return self.splittable and self.can_pad
 
     @property
-    def _rows_lead(self) -> bool:
-        """Whether rows are independent and on axis 0 of outputs and of inputs that have any."""
+    def can_pad(self) -> bool:
+        """Whether rows may be added: independent, on axis 0 of outputs and of inputs with any."""
         return (
             self.independent
             and any(axis == 0 for axis in self.input_axes)

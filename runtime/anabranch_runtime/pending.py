@@ -4,7 +4,6 @@ Plain bookkeeping without a clock, a lock or a thread; its owner passes the time
 """
 
 from collections import deque
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +12,6 @@ from anabranch_runtime.requests import Ticket
 from anabranch_runtime.served import ServedVersion
 
 __all__ = ["PendingQueue"]
-
-_NOTHING: Final[list[Ticket]] = []
 
 
 class PendingQueue:
@@ -51,7 +48,7 @@ class PendingQueue:
             that are cancelled or past their deadline. Both empty: nothing waits.
         """
         batch: list[Ticket] = []
-        late: list[Ticket] = _NOTHING
+        late: list[Ticket] = []
         rows = 0
         version: ServedVersion | None = None
         for level in self._levels:
@@ -59,7 +56,7 @@ class PendingQueue:
                 ticket = level[0]
                 request = ticket.request
                 if ticket.cancelled or request.deadline <= now:
-                    late = [*late, ticket]
+                    late.append(ticket)
                 elif version is None:
                     version = ticket.version
                     batch.append(ticket)
@@ -67,7 +64,7 @@ class PendingQueue:
                 elif (
                     ticket.version is version
                     and rows + request.rows <= version.max_rows
-                    and _fit(batch[0].request.inputs, request.inputs)
+                    and (version.uniform or _fit(batch[0].request.inputs, request.inputs))
                 ):
                     batch.append(ticket)
                     rows += request.rows

@@ -34,6 +34,8 @@ class ServedVersion:
         user_inputs: names of inputs that may be sent once per request.
         mergeable: whether its requests may share a batch.
         max_rows: rows of a merged batch at most.
+        fewest_rows: a run with fewer is padded to them; 0 = requests run as they came.
+        uniform: whether requests differ in nothing but their rows, so that any two fit together.
         split_rows: rows that are worth an executor of their own; 0 = requests are never cut.
     """
 
@@ -47,6 +49,8 @@ class ServedVersion:
     user_inputs: tuple[str, ...] = field(default=())
     mergeable: bool = False
     max_rows: int = 1
+    fewest_rows: int = 0
+    uniform: bool = False
     split_rows: int = 0
 
     @property

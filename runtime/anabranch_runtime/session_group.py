@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anabranch_runtime.admission import InputRules
-from anabranch_runtime.backends.protocol import Binding, DenseBackend, Engine
-from anabranch_runtime.batch_size import best_batch_rows, best_split_rows, measure_costs
+from anabranch_runtime.backends.protocol import DenseBackend, Engine
 from anabranch_runtime.executor import Executor, deliver
 from anabranch_runtime.models import DenseModel
 from anabranch_runtime.observing import GroupObserver
@@ -22,6 +21,7 @@ from anabranch_runtime.requests import Ticket
 from anabranch_runtime.served import ServedVersion
 from anabranch_runtime.settings import GroupSettings
 from anabranch_runtime.splitting import split
+from anabranch_runtime.warming import batch_plan, warm
 from anabranch_wire.errors import Cancelled, DeadlineExceeded, Overloaded, Unavailable
 from anabranch_wire.snapshots import Snapshot
 
@@ -123,35 +123,28 @@ class SessionGroup:
         Args:
             snapshot: what it is.
             model: what to build.
-            examples: requests that it can compute, at least one; used to warm every executor and
-                to measure how many rows a batch should have.
+            examples: requests that it can compute; used to warm every executor and to measure how
+                many rows a batch should have. Without any, batches stay as small as is safe.
             warm_rounds: runs of each example on each executor.
             description: the modeller's words.
-            user_inputs: inputs that may be sent once per request.
+            user_inputs: inputs that may be sent once per request; each has its rows on axis 0.
 
         Raises:
             InvalidInput: the graph cannot be built or cannot compute an example.
         """
+        rules = InputRules(model, user_inputs, self.settings.max_repeated_bytes)
+        requests = [rules.order(example) for example in examples]
         engine = self._backend.build(model)
         bindings = [engine.bind() for _ in self._executors]
-        rules = InputRules(model)
-        requests = [rules.order(example)[0] for example in examples]
-        for binding in bindings:
-            for inputs in requests:
-                for _ in range(warm_rounds):
-                    _run_once(binding, inputs)
-        batching = self.settings.batching
-        mergeable = batching.merge and model.rows.can_merge
-        max_rows = batching.max_rows
-        split_rows = batching.split_rows if model.rows.can_split else 0
-        if (mergeable and max_rows is None) or split_rows is None:
-            axes = model.rows.input_axes
-            costs = measure_costs(
-                lambda rows: _run_once(bindings[0], _repeated(requests[0], axes, rows)),
-                smallest=model.rows.min_rows,
-            )
-            max_rows = best_batch_rows(costs) if max_rows is None else max_rows
-            split_rows = best_split_rows(costs) if split_rows is None else split_rows
+        try:
+            for binding in bindings:
+                warm(binding, requests, warm_rounds)
+            plan = batch_plan(self.settings.batching, model.rows, bindings[0], requests)
+        except BaseException:
+            for binding in bindings:
+                binding.close()
+            engine.close()
+            raise
         served = ServedVersion(
             snapshot=snapshot,
             model=model,
@@ -160,9 +153,11 @@ class SessionGroup:
             group=self,
             description=description,
             user_inputs=user_inputs,
-            mergeable=mergeable,
-            max_rows=max_rows or 1,
-            split_rows=split_rows,
+            mergeable=plan.mergeable,
+            max_rows=plan.max_rows,
+            fewest_rows=model.rows.min_rows if model.rows.can_pad else 0,
+            uniform=model.rows.can_merge and all(-1 not in spec.shape[1:] for spec in model.inputs),
+            split_rows=plan.split_rows,
         )
         self._engines[served] = engine
         for executor, binding in zip(self._executors, bindings, strict=True):
@@ -265,21 +260,3 @@ class SessionGroup:
         if not smallest or idle < 2 or rows < 2 * smallest:
             return 1
         return min(idle, rows // smallest)
-
-
-def _run_once(binding: Binding, inputs: tuple[NDArray[np.generic], ...]) -> None:
-    stage = binding.stage(tuple(array.shape for array in inputs))
-    for staged, array in zip(stage.inputs, inputs, strict=True):
-        staged[...] = array
-    stage.enqueue()
-    stage.outputs()
-
-
-def _repeated(
-    inputs: tuple[NDArray[np.generic], ...], axes: tuple[int | None, ...], rows: int
-) -> tuple[NDArray[np.generic], ...]:
-    """The same request with its rows repeated or cut to `rows` rows."""
-    return tuple(
-        array if axis is None else np.resize(array, (rows, *array.shape[1:]))
-        for array, axis in zip(inputs, axes, strict=True)
-    )

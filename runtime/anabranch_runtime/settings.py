@@ -1,7 +1,6 @@
 """Settings of a session group, as the deployment gave them; validated once, then frozen."""
 
 from dataclasses import dataclass, field
-from typing import Literal
 
 __all__ = ["BatchSettings", "GroupSettings", "QueueSettings"]
 
@@ -64,16 +63,18 @@ class GroupSettings:
 
     Attributes:
         executors: number of executors, at least 1.
-        select: how a request finds its executor.
         batching: merging and splitting.
         queue: bounds and deadlines.
+        max_repeated_bytes: of the user inputs of one request, once repeated for its rows.
     """
 
     executors: int = 1
-    select: Literal["least_loaded"] = "least_loaded"
     batching: BatchSettings = field(default_factory=BatchSettings)
     queue: QueueSettings = field(default_factory=QueueSettings)
+    max_repeated_bytes: int = 268_435_456
 
     def __post_init__(self) -> None:
         if self.executors < 1:
             raise ValueError(f"executors {self.executors}: expected at least 1")
+        if self.max_repeated_bytes < 0:
+            raise ValueError("max_repeated_bytes: expected at least 0")

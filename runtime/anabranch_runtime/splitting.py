@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anabranch_runtime.requests import ScoreRequest, Ticket
+from anabranch_wire.errors import Internal
 
 __all__ = ["cut", "split"]
 
@@ -92,10 +93,16 @@ class _Join:
         if part.outputs is None:
             whole.error = whole.error or part.error
             return
+        rows = part.request.rows
         if self._outputs is None:
             self._outputs = tuple(
-                np.empty((self._rows, *array.shape[1:]), dtype=array.dtype)
-                for array in part.outputs
+                [np.empty((self._rows, *array.shape[1:]), array.dtype) for array in part.outputs]
             )
         for joined, array in zip(self._outputs, part.outputs, strict=True):
-            joined[part.begin : part.begin + len(array)] = array
+            wanted = (rows, *joined.shape[1:])
+            if array.shape != wanted:
+                whole.error = whole.error or Internal(
+                    f"a part of {rows} rows has an output of shape {array.shape}, not {wanted}"
+                )
+                return
+            joined[part.begin : part.begin + rows] = array

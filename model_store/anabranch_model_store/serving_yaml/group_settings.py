@@ -18,7 +18,6 @@ def group_settings(deployment: Deployment, cores_per_worker: int) -> GroupSettin
     split = {"auto": None, "off": 0}
     return GroupSettings(
         executors=deployment.executors.per_worker or cores_per_worker,
-        select="least_loaded",
         batching=BatchSettings(
             merge=batching.merge,
             max_rows=None if batching.max_rows == "auto" else batching.max_rows,

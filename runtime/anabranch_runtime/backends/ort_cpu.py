@@ -32,7 +32,7 @@ _STAGES: Final = 256
 """Stages a binding keeps; the least recently used one beyond that is dropped."""
 
 _STAGING_BYTES: Final = 64 * 1024 * 1024
-"""Input bytes of one stage that are kept; a larger batch gets memory for itself alone."""
+"""Memory of all stages that a binding keeps; a larger batch gets memory for itself alone."""
 
 
 class OrtCpuBackend:
@@ -100,9 +100,12 @@ class OrtCpuBinding:
             stages.move_to_end(shapes)
             return stage
         stage = _Stage(self._session, self._run_options, self._model, shapes)
-        if sum(array.nbytes for array in stage.inputs) <= _STAGING_BYTES:
+        if stage.is_worth_keeping:
             stages[shapes] = stage
-            if len(stages) > _STAGES:
+            # Outputs count too, and how large those are shows only after a stage was made.
+            while (
+                len(stages) > _STAGES or sum([s.nbytes for s in stages.values()]) > _STAGING_BYTES
+            ):
                 stages.popitem(last=False)
         return stage
 
@@ -118,7 +121,7 @@ class _Stage:
     __slots__ = (
         "_binding",
         "_has_bytes",
-        "_learn",
+        "_is_learning",
         "_model",
         "_names",
         "_options",
@@ -127,6 +130,7 @@ class _Stage:
         "_session",
         "_staged_outputs",
         "inputs",
+        "is_worth_keeping",
     )
 
     def __init__(
@@ -149,16 +153,23 @@ class _Stage:
         self._outputs: Sequence[NDArray[np.generic]] = ()
         self._staged_outputs: Sequence[NDArray[np.generic]] = ()
         self._has_bytes = any(s.datatype == "BYTES" for s in (*model.inputs, *model.outputs))
-        self._learn = not self._has_bytes
+        # Strings gain nothing by staging, and would live on in it.
+        self.is_worth_keeping = not self._has_bytes and self.nbytes <= _STAGING_BYTES
+        self._is_learning = self.is_worth_keeping
         self._binding: Any = None
         self._run_bound: Any = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of staging memory, outputs included once their shapes are learned."""
+        return sum([array.nbytes for array in (*self.inputs, *self._staged_outputs)])
 
     def enqueue(self) -> None:
         """Run the graph on this thread."""
         if self._binding is None:
             self._run_unbound()
-            if self._learn:
-                self._learn = False
+            if self._is_learning:
+                self._is_learning = False
                 self._bind()
             return
         try:

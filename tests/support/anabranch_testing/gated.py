@@ -18,6 +18,7 @@ class GatedBackend:
 
     Attributes:
         gate: batches wait while it is clear.
+        entered: released once for every batch that came to the gate.
         computed: number of batches that passed.
         fault: raised in place of computing, when set.
     """
@@ -27,9 +28,16 @@ class GatedBackend:
     def __init__(self) -> None:
         self.gate = threading.Event()
         self.gate.set()
+        self.entered = threading.Semaphore(0)
         self.computed = 0
         self.fault: Exception | None = None
         self._inner = OrtCpuBackend()
+
+    def hold(self) -> None:
+        """Close the gate, and forget the batches that came to it before."""
+        self.gate.clear()
+        while self.entered.acquire(blocking=False):
+            pass
 
     def build(self, model: DenseModel) -> Engine:
         """Build `model` behind the gate."""
@@ -67,6 +75,7 @@ class _Stage:
         self.inputs = inner.inputs
 
     def enqueue(self) -> None:
+        self._backend.entered.release()
         assert self._backend.gate.wait(20), "the gate was never opened"
         if self._backend.fault is not None:
             raise self._backend.fault

@@ -1,17 +1,36 @@
 """Sinks, observers and versions for tests of session groups."""
 
 import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import cast
 
+import numpy as np
+from numpy.typing import NDArray
+
 from anabranch_runtime.admission import InputRules
+from anabranch_runtime.backends.protocol import DenseBackend
 from anabranch_runtime.models import DenseModel
 from anabranch_runtime.observing import DropReason, ShedReason
-from anabranch_runtime.requests import Ticket
+from anabranch_runtime.requests import ReplySink, ScoreRequest, Ticket
 from anabranch_runtime.served import ServedVersion
 from anabranch_runtime.session_group import SessionGroup
+from anabranch_runtime.settings import BatchSettings, GroupSettings, QueueSettings
 from anabranch_wire.snapshots import Snapshot
 
-__all__ = ["Collector", "Counts", "served_version"]
+__all__ = [
+    "Collector",
+    "Counts",
+    "MakeGroup",
+    "load_version",
+    "open_groups",
+    "served_version",
+    "ticket_of",
+    "until_asleep",
+]
+
+MakeGroup = Callable[..., SessionGroup]
 
 
 class Collector:
@@ -71,3 +90,64 @@ def served_version(
         mergeable=mergeable,
         max_rows=max_rows,
     )
+
+
+@contextmanager
+def open_groups(backend: DenseBackend, counts: Counts) -> Iterator[MakeGroup]:
+    """Yield a maker of session groups; all of them must close in the end."""
+    groups: list[SessionGroup] = []
+
+    def make(
+        executors: int = 1,
+        batching: BatchSettings | None = None,
+        queue: QueueSettings | None = None,
+    ) -> SessionGroup:
+        settings = GroupSettings(
+            executors=executors,
+            batching=batching or BatchSettings(max_rows=16, split_rows=0),
+            queue=queue or QueueSettings(),
+        )
+        group = SessionGroup("m", settings, backend, counts)
+        groups.append(group)
+        return group
+
+    yield make
+    for group in groups:
+        assert group.close(10.0)
+
+
+def load_version(
+    group: SessionGroup, model: DenseModel, version: int = 1, *, users: tuple[str, ...] = ()
+) -> ServedVersion:
+    """Load `model` with an example of two rows, zeros everywhere."""
+    example = {
+        spec.name: np.full(
+            [2 if size < 0 else size for size in spec.shape],
+            b"" if spec.datatype == "BYTES" else 0,
+            spec.dtype,
+        )
+        for spec in model.inputs
+    }
+    return group.load(Snapshot("m", version), model, [example], warm_rounds=1, user_inputs=users)
+
+
+def ticket_of(
+    served: ServedVersion,
+    sink: ReplySink,
+    *arrays: NDArray[np.generic],
+    deadline_s: float = 30.0,
+    priority: int = 0,
+) -> Ticket:
+    """A ticket for `arrays`, one for each input in order, admitted as a door does it."""
+    named = {spec.name: array for spec, array in zip(served.inputs, arrays, strict=True)}
+    inputs, rows = served.rules.order(named)
+    request = ScoreRequest(inputs, rows, (), time.monotonic() + deadline_s, priority)
+    return Ticket(request, served, sink)
+
+
+def until_asleep(group: SessionGroup, timeout_s: float = 10.0) -> None:
+    """Wait until every executor of `group` sleeps."""
+    end_s = time.monotonic() + timeout_s
+    while len(group._idle) < group.settings.executors:
+        assert time.monotonic() < end_s, "executors are still at work"
+        time.sleep(0.001)

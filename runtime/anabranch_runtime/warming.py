@@ -1,0 +1,91 @@
+"""First runs of a version before anybody sees it: executors are warmed, batches are measured."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anabranch_runtime.backends.protocol import Binding
+from anabranch_runtime.batch_size import best_batch_rows, best_split_rows, measure_costs
+from anabranch_runtime.models import RowLayout
+from anabranch_runtime.settings import BatchSettings
+
+__all__ = ["BatchPlan", "batch_plan", "warm"]
+
+Inputs = tuple[NDArray[np.generic], ...]
+"""One array per model input, in the model's order."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPlan:
+    """How requests of one version meet.
+
+    Attributes:
+        mergeable: whether they may share a batch.
+        max_rows: rows of a merged batch at most.
+        split_rows: rows that are worth an executor of their own; 0 = requests are never cut.
+    """
+
+    mergeable: bool
+    max_rows: int
+    split_rows: int
+
+
+def warm(binding: Binding, requests: Sequence[tuple[Inputs, int]], rounds: int) -> None:
+    """Run every request `rounds` times on `binding`.
+
+    Raises:
+        InvalidInput: the graph cannot compute one.
+    """
+    for inputs, _ in requests:
+        for _ in range(rounds):
+            _run(binding, inputs)
+
+
+def batch_plan(
+    settings: BatchSettings,
+    layout: RowLayout,
+    binding: Binding,
+    requests: Sequence[tuple[Inputs, int]],
+) -> BatchPlan:
+    """Return how requests meet: as the settings say, and measured where they leave it open.
+
+    Args:
+        settings: of the group.
+        layout: how rows flow through the model.
+        binding: to measure on.
+        requests: inputs and rows of requests that the model computes. Where none has a row, nothing
+            can be measured, and nothing is merged or cut that the settings do not name.
+
+    Raises:
+        AnabranchError: the graph cannot compute the fewest rows that it is said to run with.
+    """
+    mergeable = settings.merge and layout.can_merge
+    max_rows = settings.max_rows
+    split_rows = settings.split_rows if layout.can_split else 0
+    sample = next((inputs for inputs, rows in requests if rows), None)
+    if sample is not None and ((mergeable and max_rows is None) or split_rows is None):
+        costs = measure_costs(
+            lambda rows: _run(binding, _resized(sample, layout.input_axes, rows)),
+            smallest=layout.min_rows,
+        )
+        max_rows = best_batch_rows(costs) if max_rows is None else max_rows
+        split_rows = best_split_rows(costs) if split_rows is None else split_rows
+    return BatchPlan(mergeable, max_rows or 1, split_rows or 0)
+
+
+def _run(binding: Binding, inputs: Inputs) -> None:
+    stage = binding.stage(tuple(array.shape for array in inputs))
+    for staged, array in zip(stage.inputs, inputs, strict=True):
+        staged[...] = array
+    stage.enqueue()
+    stage.outputs()
+
+
+def _resized(inputs: Inputs, axes: tuple[int | None, ...], rows: int) -> Inputs:
+    """The same request with its rows repeated or cut to `rows` rows."""
+    return tuple(
+        array if axis is None else np.resize(array, (rows, *array.shape[1:]))
+        for array, axis in zip(inputs, axes, strict=True)
+    )

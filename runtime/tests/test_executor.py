@@ -1,0 +1,216 @@
+import gc
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from anabranch_runtime.models import DenseModel, RowLayout
+from anabranch_runtime.requests import Ticket
+from anabranch_runtime.settings import BatchSettings
+from anabranch_testing.gated import GatedBackend
+from anabranch_testing.graphs import lookup_model, scale_model, write_graph
+from anabranch_testing.groups import (
+    Collector,
+    Counts,
+    MakeGroup,
+    load_version,
+    open_groups,
+    ticket_of,
+    until_asleep,
+)
+from anabranch_wire.errors import Internal, InvalidInput
+from anabranch_wire.tensors import TensorSpec
+
+
+@pytest.fixture
+def counts() -> Counts:
+    return Counts()
+
+
+@pytest.fixture
+def backend() -> GatedBackend:
+    return GatedBackend()
+
+
+@pytest.fixture
+def make_group(backend: GatedBackend, counts: Counts) -> Iterator[MakeGroup]:
+    with open_groups(backend, counts) as make:
+        yield make
+        backend.gate.set()
+
+
+class RaisingSink:
+    def deliver(self, tickets: list[Ticket]) -> None:
+        raise RuntimeError(f"{len(tickets)} answers lost")
+
+
+def ids(*values: int) -> NDArray[np.int64]:
+    return np.array(values, np.int64)
+
+
+def test_one_bad_request_costs_a_large_batch_few_runs(
+    make_group: MakeGroup, backend: GatedBackend, counts: Counts, tmp_path: Path
+) -> None:
+    group = make_group(batching=BatchSettings(max_rows=64, split_rows=0))
+    served = load_version(group, lookup_model(tmp_path))
+    sink = Collector()
+    backend.hold()
+    group.submit(ticket_of(served, sink, ids(0)))
+    assert backend.entered.acquire(timeout=10)
+    before = backend.computed
+
+    tickets = [ticket_of(served, sink, ids(99 if i == 37 else i % 5)) for i in range(64)]
+    for ticket in tickets:
+        group.submit(ticket)
+    backend.gate.set()
+    sink.wait(65)
+
+    assert [i for i, ticket in enumerate(tickets) if ticket.error is not None] == [37]
+    assert isinstance(tickets[37].error, InvalidInput)
+    assert all(
+        ticket.outputs is not None and ticket.outputs[0][0, 0] == i % 5
+        for i, ticket in enumerate(tickets)
+        if i != 37
+    )
+    assert backend.computed - before == 1 + 1 + 2 * 6
+    assert counts.batches[-1] == (0, 64, 64)
+
+
+def test_a_sink_that_raises_ends_no_executor(
+    make_group: MakeGroup,
+    backend: GatedBackend,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+) -> None:
+    group = make_group()
+    served = load_version(group, scale_model(tmp_path))
+    good, bad = Collector(), RaisingSink()
+    x = np.ones((1, 4), np.float32)
+    backend.hold()
+    group.submit(ticket_of(served, bad, x))
+    assert backend.entered.acquire(timeout=10)
+
+    group.submit(ticket_of(served, bad, x, deadline_s=-1.0))
+    group.submit(ticket_of(served, bad, x))
+    group.submit(ticket_of(served, good, x))
+    backend.gate.set()
+    (done,) = good.wait(1)
+
+    assert done.error is None
+    events = [getattr(record, "event", "") for record in caplog.records]
+    assert events == ["delivery_error"] * 3
+
+
+def test_a_failed_request_is_freed_with_its_ticket(
+    make_group: MakeGroup, counts: Counts, tmp_path: Path
+) -> None:
+    group = make_group()
+    served = load_version(group, lookup_model(tmp_path))
+    sink = Collector()
+    array = ids(99)
+    body = weakref.ref(array)
+
+    gc.disable()
+    try:
+        group.submit(ticket_of(served, sink, array))
+        (failed,) = sink.wait(1)
+        until_asleep(group)
+        assert isinstance(failed.error, InvalidInput)
+        del array, failed
+        sink.tickets.clear()
+        freed = body() is None
+    finally:
+        gc.enable()
+
+    assert freed
+
+
+def test_an_executor_that_sleeps_holds_no_request(make_group: MakeGroup, tmp_path: Path) -> None:
+    group = make_group()
+    served = load_version(group, scale_model(tmp_path))
+    sink = Collector()
+    array = np.ones((1, 4), np.float32)
+    body = weakref.ref(array)
+
+    group.submit(ticket_of(served, sink, array))
+    sink.wait(1)
+    until_asleep(group)
+    del array
+    sink.tickets.clear()
+
+    assert body() is None
+
+
+def test_a_fault_of_the_backend_is_internal_and_over_with_its_batch(
+    make_group: MakeGroup,
+    backend: GatedBackend,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+) -> None:
+    group = make_group()
+    served = load_version(group, scale_model(tmp_path))
+    sink = Collector()
+    x = np.ones((1, 4), np.float32)
+
+    backend.fault = ZeroDivisionError("in the backend")
+    group.submit(ticket_of(served, sink, x))
+    (failed,) = sink.wait(1)
+    backend.fault = None
+    group.submit(ticket_of(served, sink, x))
+    (_, done) = sink.wait(2)
+
+    assert isinstance(failed.error, Internal)
+    assert failed.error.message == "the executor failed"
+    assert "in the backend" in caplog.text
+    assert done.error is None
+
+
+def test_requests_without_rows_run_as_they_came_where_nothing_may_be_padded(
+    make_group: MakeGroup, tmp_path: Path
+) -> None:
+    path = write_graph(tmp_path, "turned (float[3, N] x) => (float[3, N] y) { y = Relu(x) }")
+    model = DenseModel(
+        path,
+        (TensorSpec("x", "FP32", (3, -1)),),
+        (TensorSpec("y", "FP32", (3, -1)),),
+        RowLayout(True, 1, (1,), (1,)),
+    )
+    group = make_group()
+    served = load_version(group, model)
+    sink = Collector()
+
+    group.submit(ticket_of(served, sink, np.zeros((3, 0), np.float32)))
+    (done,) = sink.wait(1)
+
+    assert done.error is None
+    assert done.outputs is not None
+    assert done.outputs[0].shape == (3, 0)
+
+
+def test_requests_without_rows_are_answered_where_the_graph_needs_one(
+    make_group: MakeGroup, tmp_path: Path
+) -> None:
+    path = write_graph(
+        tmp_path,
+        "pooled (float[N, 4] x) => (float[N, 1] y) { y = ReduceMax<axes = [1]>(x) }",
+        opset=13,
+    )
+    model = DenseModel(
+        path,
+        (TensorSpec("x", "FP32", (-1, 4)),),
+        (TensorSpec("y", "FP32", (-1, 1)),),
+        RowLayout(True, 2, (0,), (0,)),
+    )
+    group = make_group()
+    served = load_version(group, model)
+    sink = Collector()
+
+    group.submit(ticket_of(served, sink, np.zeros((0, 4), np.float32)))
+    (done,) = sink.wait(1)
+
+    assert done.error is None
+    assert done.outputs is not None
+    assert done.outputs[0].shape == (0, 1)
