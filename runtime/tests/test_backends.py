@@ -1,11 +1,14 @@
 """The contract suite: every dense backend passes it."""
 
+import weakref
 from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from anabranch_runtime.backends import DenseBackend, load_backend
+from anabranch_runtime.backends.ort_cpu import OrtCpuBackend
 from anabranch_runtime.backends.ort_runner import OrtModelRunner
 from anabranch_runtime.models import DenseModel, RowLayout
 from anabranch_testing.graphs import lookup_model, scale_model, write_graph
@@ -138,3 +141,25 @@ def test_the_runner_answers_every_output_by_name(tmp_path: Path) -> None:
     assert third["y"].tolist() == [[1.0, 1.5]]
     with pytest.raises(AnabranchError):
         runner.run(path, {"ids": np.array([99], np.int64)})
+
+
+def test_stages_kept_are_bounded_in_memory(tmp_path: Path) -> None:
+    path = write_graph(tmp_path, "wide (float[N, 1024] x) => (float[N, 1024] y) { y = Relu(x) }")
+    model = DenseModel(
+        path,
+        (TensorSpec("x", "FP32", (-1, 1024)),),
+        (TensorSpec("y", "FP32", (-1, 1024)),),
+        RowLayout(True, 1, (0,), (0,)),
+    )
+    binding = OrtCpuBackend().build(model).bind()
+    made: list[weakref.ref[NDArray[np.generic]]] = []
+
+    for rows in range(2000, 2040):
+        stage = binding.stage(((rows, 1024),))
+        made.append(weakref.ref(stage.inputs[0]))
+        stage.enqueue()
+    again = binding.stage(((2039, 1024),))
+
+    kept = [array for ref in made if (array := ref()) is not None]
+    assert again is stage
+    assert sum(array.nbytes for array in kept) <= 64 << 20

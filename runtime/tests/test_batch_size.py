@@ -6,6 +6,7 @@ from anabranch_runtime.batch_size import (
     best_split_rows,
     measure_costs,
 )
+from anabranch_wire.errors import InvalidInput
 
 
 def linear(fixed_s: float, row_s: float) -> list[BatchCost]:
@@ -66,3 +67,23 @@ def test_measuring_starts_at_the_smallest_size() -> None:
 
     assert costs[0].rows == 2
     assert 1 not in ran
+
+
+def test_measuring_starts_at_any_smallest_size() -> None:
+    assert [cost.rows for cost in measure_costs(lambda rows: None, smallest=300)] == [300]
+
+
+def test_measuring_ends_where_the_model_fails() -> None:
+    def run(rows: int) -> None:
+        if rows > 8:
+            raise InvalidInput(f"{rows} rows")
+
+    assert [cost.rows for cost in measure_costs(run)] == [1, 2, 4, 8]
+
+
+def test_a_model_that_fails_at_once_is_not_measured() -> None:
+    def run(rows: int) -> None:
+        raise InvalidInput(f"{rows} rows")
+
+    with pytest.raises(InvalidInput, match="2 rows"):
+        measure_costs(run, smallest=2)

@@ -51,6 +51,45 @@ def ids(*values: int) -> NDArray[np.int64]:
     return np.array(values, np.int64)
 
 
+def test_only_the_request_at_fault_fails_in_a_merged_batch(
+    make_group: MakeGroup, backend: GatedBackend, tmp_path: Path
+) -> None:
+    group = make_group()
+    served = load_version(group, lookup_model(tmp_path))
+    sink = Collector()
+    backend.hold()
+    group.submit(ticket_of(served, sink, ids(0)))
+    assert backend.entered.acquire(timeout=10)
+
+    good = [ticket_of(served, sink, ids(i)) for i in (1, 2)]
+    bad = ticket_of(served, sink, ids(77))
+    for ticket in (good[0], bad, good[1]):
+        group.submit(ticket)
+    backend.gate.set()
+    sink.wait(4)
+
+    assert isinstance(bad.error, InvalidInput)
+    assert "77" in bad.error.message
+    assert "/" not in bad.error.message.replace("and/or", "")
+    for value, ticket in zip((1, 2), good, strict=True):
+        assert ticket.outputs is not None
+        np.testing.assert_array_equal(ticket.outputs[0], [[value, value + 0.5]])
+
+
+def test_a_bad_request_leaves_the_stage_fast_for_the_next(
+    make_group: MakeGroup, tmp_path: Path
+) -> None:
+    group = make_group()
+    served = load_version(group, lookup_model(tmp_path))
+    sink = Collector()
+
+    for count, value in enumerate((9, 1, -9, 2, 4), start=1):
+        group.submit(ticket_of(served, sink, ids(value)))
+        done = sink.wait(count)
+
+    assert [ticket.error is None for ticket in done] == [False, True, False, True, True]
+
+
 def test_one_bad_request_costs_a_large_batch_few_runs(
     make_group: MakeGroup, backend: GatedBackend, counts: Counts, tmp_path: Path
 ) -> None:

@@ -23,7 +23,6 @@ from anabranch_testing.groups import (
 from anabranch_wire.errors import (
     Cancelled,
     DeadlineExceeded,
-    InvalidInput,
     Overloaded,
     Unavailable,
 )
@@ -103,46 +102,6 @@ def test_answers_are_no_views_of_staging(make_group: MakeGroup, tmp_path: Path) 
         assert ticket.outputs is not None
         assert ticket.outputs[0].base is None
         assert ticket.outputs[0][0, 0] == value
-
-
-def test_only_the_request_at_fault_fails_in_a_merged_batch(
-    make_group: MakeGroup, backend: GatedBackend, tmp_path: Path
-) -> None:
-    group = make_group()
-    served = load_version(group, lookup_model(tmp_path))
-    sink = Collector()
-    backend.hold()
-    group.submit(ticket_of(served, sink, np.array([0], np.int64)))
-    assert backend.entered.acquire(timeout=10)
-
-    good = [ticket_of(served, sink, np.array([i], np.int64)) for i in (1, 2)]
-    bad = ticket_of(served, sink, np.array([77], np.int64))
-    for ticket in (good[0], bad, good[1]):
-        group.submit(ticket)
-    backend.gate.set()
-    sink.wait(4)
-
-    assert isinstance(bad.error, InvalidInput)
-    assert "77" in bad.error.message
-    assert "/" not in bad.error.message.replace("and/or", "")
-    for value, ticket in zip((1, 2), good, strict=True):
-        assert ticket.outputs is not None
-        np.testing.assert_array_equal(ticket.outputs[0], [[value, value + 0.5]])
-
-
-def test_a_bad_request_leaves_the_stage_fast_for_the_next(
-    make_group: MakeGroup, tmp_path: Path
-) -> None:
-    group = make_group()
-    served = load_version(group, lookup_model(tmp_path))
-    sink = Collector()
-
-    for ids in ([9], [1], [-9], [2], [4]):
-        group.submit(ticket_of(served, sink, np.array(ids, np.int64)))
-        sink.wait(len(sink.tickets))
-    done = sink.wait(5)
-
-    assert [ticket.error is None for ticket in done] == [False, True, False, True, True]
 
 
 def test_large_requests_are_cut_over_idle_executors(
@@ -384,3 +343,21 @@ def test_rows_that_are_not_independent_are_left_alone(
     sink.wait(3)
 
     assert [(count, requests) for _, count, requests in counts.batches] == [(8, 1)] * 3
+
+
+@pytest.mark.parametrize(("width", "uniform"), [("4", True), ("K", False)])
+def test_a_version_knows_whether_its_requests_can_differ_in_shape(
+    make_group: MakeGroup, tmp_path: Path, width: str, uniform: bool
+) -> None:
+    path = write_graph(
+        tmp_path, f"same (float[N, {width}] x) => (float[N, {width}] y) {{ y = Relu(x) }}"
+    )
+    shape = (-1, 4 if uniform else -1)
+    model = DenseModel(
+        path,
+        (TensorSpec("x", "FP32", shape),),
+        (TensorSpec("y", "FP32", shape),),
+        RowLayout(True, 1, (0,), (0,)),
+    )
+
+    assert load_version(make_group(), model).uniform is uniform

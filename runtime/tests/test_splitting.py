@@ -10,7 +10,7 @@ from anabranch_runtime.served import ServedVersion
 from anabranch_runtime.splitting import cut, split
 from anabranch_testing.graphs import scale_model
 from anabranch_testing.groups import Collector, served_version
-from anabranch_wire.errors import InvalidInput, Unavailable
+from anabranch_wire.errors import Internal, InvalidInput, Unavailable
 
 
 @pytest.fixture
@@ -83,3 +83,20 @@ def test_cancelling_the_whole_cancels_its_parts(
     whole.cancelled = True
 
     assert all(part.cancelled for part in parts)
+
+
+@pytest.mark.parametrize("shape", [(3, 1), (2, 2), (2,)], ids=str)
+def test_parts_that_do_not_fit_together_are_an_error(
+    served: ServedVersion, collector: Collector, shape: tuple[int, ...]
+) -> None:
+    whole = make_ticket(served, collector, 4)
+    one, two = split(whole, 2)
+    one.outputs = (np.zeros((2, 1), np.float32),)
+    two.outputs = (np.zeros(shape, np.float32),)
+
+    one.sink.deliver([one])
+    two.sink.deliver([two])
+
+    assert collector.tickets == [whole]
+    assert isinstance(whole.error, Internal)
+    assert whole.outputs is None
