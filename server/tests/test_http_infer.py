@@ -1,7 +1,7 @@
 import gzip
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -174,8 +174,9 @@ MANY = np.tile(ROWS, (500, 1))
         ("identity", lambda data: data),
     ],
 )
-def test_compressed_bodies_are_scored(peer: Peer, coding: str, packed: object) -> None:
-    assert callable(packed)
+def test_compressed_bodies_are_scored(
+    peer: Peer, coding: str, packed: Callable[[bytes], bytes]
+) -> None:
     body, json_bytes = binary_body(MANY)
     headers = {"Content-Encoding": coding}
 

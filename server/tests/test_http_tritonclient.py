@@ -149,6 +149,8 @@ def test_the_asyncio_client_scores(door: HttpDoor) -> None:
                 *(client.infer("scale", [input_of("x", ROWS, "FP32")]) for _ in range(20))
             )
             for result in results:
-                assert np.allclose(result.as_numpy("y"), SCORES, rtol=1e-6)
+                scores = result.as_numpy("y")
+                assert scores is not None
+                assert np.allclose(scores, SCORES, rtol=1e-6)
 
     asyncio.run(run())

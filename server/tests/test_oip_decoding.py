@@ -151,6 +151,15 @@ def test_strings_come_in_json_and_in_binary() -> None:
         assert request.inputs[0].ravel().tolist() == [word.encode() for word in words]
 
 
+@pytest.mark.parametrize("datatype", ["FP16", "BF16"])
+def test_halves_are_not_read_in_json(datatype: Datatype) -> None:
+    body = request_json(tensor("x", np.zeros(2), datatype, data=[0.5, 1]))
+
+    assert refusal(one_input(datatype), body) == (
+        f"InvalidInput: input 'x': {datatype} is sent as binary data only"
+    )
+
+
 def test_not_a_number_and_infinities_are_read_in_json() -> None:
     served = declared_version([("x", "FP32", (-1,)), ("NaN", "FP32", (-1,))])
     body = (
@@ -201,10 +210,12 @@ def test_long_json_data_is_read_wherever_it_stands() -> None:
             tensor("y", rows, "FP64", data=y.tolist()),
         ]
         for order in (tensors, tensors[::-1]):
-            for layout in ({}, {"indent": 1}, {"separators": (",", ":")}):
-                document = {"id": '"data":[1', "inputs": order, "parameters": {"data": [1, 2]}}
-                body = json.dumps(document, **layout).encode()
-
+            document = {"id": '"data":[1', "inputs": order, "parameters": {"data": [1, 2]}}
+            for body in (
+                json.dumps(document).encode(),
+                json.dumps(document, indent=1).encode(),
+                json.dumps(document, separators=(",", ":")).encode(),
+            ):
                 request, reply = decode(served, body)
 
                 assert reply.id == document["id"]
@@ -459,6 +470,10 @@ def test_parameters_of_the_wrong_kind_are_refused(
         (b'{"inputs": [], "id": "\xff"}', "request JSON: invalid UTF-8 encoded string"),
         (b'{"inputs": [NaN]}', "request JSON: inputs[0]: expected object, got int"),
         (b'{"inputs": [], NaN}', "request JSON: "),
+        (
+            b'{"inputs": [{"name": "x", "shape": [1], "datatype": NaN}]}',
+            "request JSON: inputs[0].d",
+        ),
         (b"\x00\x01\x02", "request JSON: JSON is malformed: invalid character (byte 0)"),
         (b'"' + b'\\"' * 100_000 + b"NaN", "request JSON: input data was truncated"),
     ],
@@ -567,7 +582,9 @@ def test_damaged_binary_strings_are_refused(packed: bytes, text: str) -> None:
     assert text in refusal(served, head + packed, len(head))
 
 
-@pytest.mark.parametrize("data", [[["a"], "b"], ["a", 7], [["a", None]], {"a": 1}, 7])
+@pytest.mark.parametrize(
+    "data", [[["a"], "b"], ["a", 7], [["a", None]], {"a": 1}, 7, ["a", float("nan")]]
+)
 def test_json_strings_must_be_strings(data: Any) -> None:
     body = request_json(tensor("x", np.zeros(2), "BYTES", data=data, filler="." * 10))
 

@@ -20,7 +20,7 @@ from anabranch_server.http.bodies import Decoded, HotBody
 from anabranch_server.http.calls import Call
 from anabranch_server.http.heads import RequestHead, read_head
 from anabranch_server.http.known_heads import MAX_KNOWN_BYTES, KnownHead
-from anabranch_server.http.reading import DeafError, Phase, ReadingConnection
+from anabranch_server.http.reading import Phase, ReadingConnection
 from anabranch_server.http.routes import Target
 from anabranch_server.http.turns import DecodingTurn, FailedTurn, HotTurn, Turn
 from anabranch_wire.errors import (
@@ -94,9 +94,6 @@ class HotConnection(ReadingConnection):
 
     def on_message_begin(self) -> None:
         """A request begins."""
-        if self.is_deaf:
-            self.must_linger = True
-            raise DeafError
         self.phase = _HEAD
         self.began = self.watch.now
         self.quiet_bytes = 0

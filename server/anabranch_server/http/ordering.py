@@ -38,7 +38,6 @@ class OrderedConnection(HttpToolsProtocol):
         is_gone: the transport is closed.
         is_deaf: whatever still comes from the peer is discarded.
         gate: flow control; uvicorn knows it as `flow`.
-        must_linger: the peer may still be sending when its last answer is written.
         turns: requests not answered yet, in order.
         heard: coarse `time.monotonic()` of the last bytes in or out.
     """
@@ -65,7 +64,7 @@ class OrderedConnection(HttpToolsProtocol):
         self.turns: deque[Turn] = deque()
         self.heard = 0.0
         self._is_stopping = False
-        self.must_linger = False
+        self._must_linger = False
         self._lingers_since: float | None = None
         self._bytes_written = 0
         self._bytes_taken = 0
@@ -114,7 +113,7 @@ class OrderedConnection(HttpToolsProtocol):
         """Answer `error` after everything before it, read nothing more, and close."""
         if self.is_deaf:
             return
-        self.is_deaf = self.must_linger = True
+        self.is_deaf = self._must_linger = True
         cycle = self.cycle_received()
         if cycle is not None and cycle.response_started:
             self._close()  # whatever is said now would be taken for a part of that answer
@@ -215,7 +214,7 @@ class OrderedConnection(HttpToolsProtocol):
     def _close(self) -> None:
         """Close after the last answer; a peer that still sends must be able to read it first."""
         self.is_deaf = True
-        if not self.must_linger or not self.transport.can_write_eof():
+        if not self._must_linger or not self.transport.can_write_eof():
             self.transport.close()
             return
         # Closing with unread bytes would reset the connection, and the answer with it.

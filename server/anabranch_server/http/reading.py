@@ -16,7 +16,7 @@ from anabranch_server.http.answers import CONTINUE
 from anabranch_server.http.ordering import OrderedConnection
 from anabranch_wire.errors import InvalidInput, TooLarge, Unsupported
 
-__all__ = ["DeafError", "Phase", "ReadingConnection"]
+__all__ = ["Phase", "ReadingConnection"]
 
 _SLICE: Final = 16_384
 """Bytes parsed at once, so that a burst of small requests can be stopped in the middle."""
@@ -31,10 +31,6 @@ class Phase(Enum):
 
 
 _IDLE, _HEAD, _BODY = Phase.IDLE, Phase.HEAD, Phase.BODY
-
-
-class DeafError(Exception):
-    """Raised through the parser to end it: the connection's last request was read."""
 
 
 class ReadingConnection(OrderedConnection):
@@ -197,8 +193,6 @@ class ReadingConnection(OrderedConnection):
 
     def _refuse_unparsed(self, error: Exception) -> None:
         cause = error.__context__ if isinstance(error, httptools.HttpParserCallbackError) else error
-        if isinstance(cause, DeafError):
-            return
         if isinstance(cause, httptools.HttpParserError):
             cause = InvalidInput(f"malformed HTTP request: {cause}")
         if isinstance(cause, TooLarge) and not self.is_deaf:
