@@ -450,6 +450,19 @@ def test_a_known_head_may_come_in_the_middle_of_a_burst(peer: Peer) -> None:
             assert score(peer.read().body) == 1
 
 
+def test_a_head_in_two_pieces_teaches_nothing_about_the_one_before_it(door: HttpDoor) -> None:
+    known, other = row_request(4), row_request(444.0)
+    with Peer(door) as peer:
+        for _ in range(2):
+            assert score(peer.ask(known).body) == 4
+        peer.send(known + other[:20])
+        assert score(peer.read().body) == 4
+        peer.send(other[20:])
+        assert score(peer.read().body) == 444
+    with Peer(door) as somebody_else:
+        assert score(somebody_else.ask(known).body) == 4
+
+
 def test_heads_with_odd_line_ends_teach_nothing_wrong(door: HttpDoor) -> None:
     body = b'{"inputs": []}\r\n\r\n'
     odd = b"POST /v2/models/scale/infer HTTP/1.1\nContent-Length: %d\n\n" % len(body) + body

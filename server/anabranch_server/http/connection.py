@@ -63,12 +63,14 @@ class HotConnection(ReadingConnection):
 
     def recognise(self, data: bytes, at: int) -> int:
         """Begin the request at `at` if its head is known; return where its body begins, else 0."""
+        self._new_head = b""
         end = data.find(b"\r\n\r\n", at, at + MAX_KNOWN_BYTES) + 4
         if end <= at:
             return 0
-        self._new_head = text = data[at:end]
+        text = data[at:end]
         known = self._known_heads.find(text)
         if known is None:
+            self._new_head = text
             return 0
         self.phase = _BODY
         self.skips_parser = True
