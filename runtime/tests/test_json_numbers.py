@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -312,6 +312,7 @@ def only_numbers(value: object) -> bool:
 
 
 @given(DOCUMENTS, st.sampled_from(SEPARATORS))
+@example({"data": [[], ""]}, (",", ":"))  # brackets, and a string behind them
 def test_detached_arrays_put_back_give_the_document(
     value: object, separators: tuple[str, str]
 ) -> None:

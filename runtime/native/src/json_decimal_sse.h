@@ -32,7 +32,7 @@ struct Sse41Decimals {
     // The rest of a longer one.
     const int more = take_digits(at + 16, decimal.digits);
     const char* const end = at + 16 + more;
-    if (more == 8 || (point == 16 && *end == '.') || is_too_long(at, count + more)) return nullptr;
+    if ((point == 16 && *end == '.') || is_too_long(at, count + more)) return nullptr;
     if (point < 16) decimal.power -= more;
     return end;
   }

@@ -1,11 +1,16 @@
 #include "anabranch/json_detach.h"
 
-#include <algorithm>
-
 namespace anabranch {
 namespace {
 
 constexpr std::string_view kSpaces = " \t\n\r";
+
+// Few in most texts, so that searching beats counting byte by byte.
+std::size_t count_of(char c, std::string_view text) {
+  std::size_t count = 0;
+  for (std::size_t at = text.find(c); at != text.npos; at = text.find(c, at + 1)) ++count;
+  return count;
+}
 
 // The array that is the value of the member whose quoted name ends at `behind_name`; empty when it
 // is no array, or holds strings or objects.
@@ -23,7 +28,8 @@ std::string_view array_behind(std::string_view text, std::size_t behind_name) {
   array = array.substr(0, array.find('"'));
   array = array.substr(0, array.find('}'));
   array = array.substr(0, array.rfind(']') + 1);  // nothing when there is none: npos + 1
-  return array.find('{') == array.npos ? array : std::string_view{};
+  const bool closed = count_of('[', array) == count_of(']', array);
+  return closed && array.find('{') == array.npos ? array : std::string_view{};
 }
 
 }  // namespace

@@ -16,6 +16,15 @@ std::uint64_t prefix_xor(std::uint64_t bits) noexcept {
   return bits;
 }
 
+std::size_t count_bits(std::uint64_t bits) noexcept {
+  return static_cast<std::size_t>(std::popcount(bits));
+}
+
+// The place of the lowest bit.
+std::size_t first_bit(std::uint64_t bits) noexcept {
+  return static_cast<std::size_t>(std::countr_zero(bits));
+}
+
 // The state between two blocks of 64 bytes.
 class Scanner {
  public:
@@ -45,7 +54,7 @@ void Scanner::take(const char* block, std::size_t offset) {
   check_strings(quotes, offset);
 
   const std::uint64_t opens = found.opens & outside;
-  elements_ += std::popcount(opens) + std::popcount(found.commas & outside);
+  elements_ += count_bits(opens) + count_bits(found.commas & outside);
   if (elements_ > limits_.max_elements) {
     throw JsonTooManyElements("more than " + std::to_string(limits_.max_elements) +
                               " elements before byte " + std::to_string(offset + 64));
@@ -81,7 +90,7 @@ std::uint64_t Scanner::unescaped_quotes(std::uint64_t quotes, std::uint64_t back
 
 void Scanner::check_strings(std::uint64_t quotes, std::size_t offset) {
   for (; quotes != 0; quotes &= quotes - 1) {
-    const std::size_t at = offset + static_cast<std::size_t>(std::countr_zero(quotes));
+    const std::size_t at = offset + first_bit(quotes);
     if (in_string_) {
       check_string(at);
     } else {
@@ -99,8 +108,8 @@ void Scanner::check_string(std::size_t end) {
 }
 
 void Scanner::check_depth(std::uint64_t opens, std::uint64_t closes, std::size_t offset) {
-  const auto opened = static_cast<std::size_t>(std::popcount(opens));
-  const auto closed = static_cast<std::size_t>(std::popcount(closes));
+  const std::size_t opened = count_bits(opens);
+  const std::size_t closed = count_bits(closes);
   if (depth_ + opened <= limits_.max_depth && closed <= depth_ + opened) {
     depth_ = depth_ + opened - closed;
     return;
@@ -110,9 +119,8 @@ void Scanner::check_depth(std::uint64_t opens, std::uint64_t closes, std::size_t
     if ((closes & bit) != 0) {
       if (depth_ > 0) --depth_;
     } else if (++depth_ > limits_.max_depth) {
-      const auto at = offset + static_cast<std::size_t>(std::countr_zero(bit));
-      throw JsonTooDeep("nesting at byte " + std::to_string(at) + " is deeper than " +
-                        std::to_string(limits_.max_depth));
+      throw JsonTooDeep("nesting at byte " + std::to_string(offset + first_bit(bit)) +
+                        " is deeper than " + std::to_string(limits_.max_depth));
     }
   }
 }
