@@ -10,6 +10,7 @@ from typing import Final
 
 from anabranch_graph_opt.example_inputs import ExampleInputs
 from anabranch_graph_opt.model_source import open_model
+from anabranch_graph_opt.row_axes import resolve_row_axes
 from anabranch_graph_opt.running import Array, ModelRunner
 from anabranch_graph_opt.signature import read_signature
 from anabranch_model_store.graph_names import check_names, declared_axes
@@ -26,6 +27,7 @@ from anabranch_model_store.supported import (
     has_deltas,
     unused_keys,
 )
+from anabranch_model_store.user_inputs import repeat_users, user_inputs
 from anabranch_model_store.version_files import VersionFiles, verify_version
 from anabranch_model_store.warmup_files import read_samples
 from anabranch_model_store.warmup_runs import made_up_examples, proven_examples
@@ -48,6 +50,7 @@ class PreparedVersion:
     Attributes:
         snapshot: model and version.
         model: what a backend builds.
+        user_inputs: inputs that may be sent once per request.
         meaning: its model.yaml.
         deployment: the model's serving.yaml.
         manifest: None where the version was taken because it was still.
@@ -59,6 +62,7 @@ class PreparedVersion:
 
     snapshot: Snapshot
     model: DenseModel
+    user_inputs: tuple[str, ...]
     meaning: ModelMeaning
     deployment: Deployment
     manifest: Manifest | None
@@ -106,13 +110,14 @@ def prepare_version(
     check_fits(onnx_file.bytes, deployment.memory.max_bytes, available_bytes)
 
     try:
-        model, examples = _model(onnx_file, files, meaning, deployment, runner)
+        model, users, examples = _model(onnx_file, files, meaning, deployment, runner)
     except _MALFORMED as error:
         # Graphs can be malformed in more ways than their analyses foresee.
         raise InvalidInput(f"{onnx_file.path.name}: malformed graph: {error}") from error
     return PreparedVersion(
         snapshot=snapshot,
         model=model,
+        user_inputs=users,
         meaning=meaning,
         deployment=deployment,
         manifest=files.manifest,
@@ -137,13 +142,16 @@ def _model(
     meaning: ModelMeaning,
     deployment: Deployment,
     runner: ModelRunner,
-) -> tuple[DenseModel, tuple[Mapping[str, Array], ...]]:
-    """Return what a backend builds, and requests that it was seen to compute."""
+) -> tuple[DenseModel, tuple[str, ...], tuple[Mapping[str, Array], ...]]:
+    """Return what a backend builds, its user inputs, and requests that it was seen to compute."""
     graph = open_model(onnx_file.path)
     signature = read_signature(graph)
     check_names(meaning, signature)
     axes = declared_axes(meaning)
-    samples = read_samples(files, signature.inputs, signature.outputs)
+    row_axes = resolve_row_axes(signature, axes)
+    users = user_inputs(meaning, row_axes)
+    sent = read_samples(files, signature.inputs, signature.outputs)
+    samples = repeat_users(sent, users, signature, row_axes)
     source = ExampleInputs(signature, graph, axes) if deployment.warmup.generate else None
     question = RowQuestion(
         onnx_file.path, graph, signature, axes, source, [sample.inputs for sample in samples]
@@ -152,10 +160,8 @@ def _model(
     model = DenseModel(onnx_file.path, signature.inputs, signature.outputs, rows)
     if samples:
         budget = meaning.optimize.budget.max_abs_diff
-        return model, proven_examples(samples, model, budget, runner)
-    if source is None:
-        return model, ()
-    return model, made_up_examples(source, model, runner)
+        return model, users, proven_examples(samples, model, budget, runner)
+    return model, users, () if source is None else made_up_examples(source, model, runner)
 
 
 def _notes(
@@ -163,6 +169,8 @@ def _notes(
 ) -> Iterator[str]:
     if not rows.independent:
         yield f"requests are neither merged nor cut: {rows.reason}"
+    if meaning.user_inputs == "auto":
+        yield "user_inputs: auto finds none in this release: every row brings its own user"
     unused = unused_keys(meaning)
     if unused:
         yield f"model.yaml: no door of this release uses {', '.join(unused)}"

@@ -71,8 +71,6 @@ def _refuse(file: str, reasons: Iterator[str]) -> None:
 
 
 def _unavailable_meaning(meaning: ModelMeaning) -> Iterator[str]:
-    if isinstance(meaning.user_inputs, tuple) and meaning.user_inputs:
-        yield "user_inputs (user rows sent once for all rows of a request)"
     if meaning.lookups:
         yield "lookups (the graph would get no rows)"
     if meaning.calibration:

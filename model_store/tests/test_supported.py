@@ -24,7 +24,7 @@ def deployment(text: str) -> Deployment:
     [
         "",
         "user_inputs: auto",
-        "user_inputs: []",
+        "user_inputs: [user]",
         "row_independent: true",
         "optimize: {split: off, user_once: off, allow: [custom_ops]}",
         "tables: {t: {alias: [a], keys: dense_id, missing: original, capacity: {max_rows: 9}}}",
@@ -49,7 +49,6 @@ def test_keys_of_doors_that_are_not_open_yet_are_named() -> None:
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("user_inputs: [user]", "user_inputs"),
         ("lookups: [{feature: a, table: t, output: {input: e, columns: [0, 8]}}]", "lookups"),
         ("calibration: {y: {platt: [1, 0]}}", "calibration"),
         ("optimize: {dense: f16, parity: {max_abs_diff: 0.1}}", "optimize.dense: f16"),
@@ -103,6 +102,6 @@ def test_every_reason_is_named_at_once() -> None:
     everything = read_yaml((DOCUMENTS / "model.yaml").read_bytes(), ModelMeaning, "model.yaml")
     with pytest.raises(Unsupported) as caught:
         check_meaning(everything)
-    for named in ("user_inputs", "lookups", "calibration", "optimize.dense", "tables['q']"):
+    for named in ("lookups", "calibration", "optimize.dense", "tables['q']"):
         assert named in caught.value.message
     assert unused_keys(everything) == ("features", "item_tables", "ranking", "easyrec")

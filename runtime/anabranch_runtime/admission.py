@@ -11,7 +11,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from anabranch_runtime.models import DenseModel
 from anabranch_wire.errors import InvalidInput, TooLarge
 from anabranch_wire.tensors import TensorSpec
 
@@ -29,14 +28,16 @@ class InputRules:
 
     def __init__(
         self,
-        model: DenseModel,
+        specs: tuple[TensorSpec, ...],
+        row_axes: tuple[int | None, ...],
         user_inputs: Collection[str] = (),
         max_repeated_bytes: int = 0,
     ) -> None:
         """Compile the checks.
 
         Args:
-            model: whose inputs they are.
+            specs: declared inputs, in order.
+            row_axes: per input the axis that carries the rows, None where there is none.
             user_inputs: inputs that may hold one user for all rows of a request; each has its rows
                 on axis 0.
             max_repeated_bytes: of the user inputs of one request, once repeated for its rows.
@@ -44,14 +45,12 @@ class InputRules:
         Raises:
             ValueError: a user input is none of the model, or has no rows on axis 0.
         """
-        self.specs = model.inputs
-        self._index: Mapping[str, int] = {spec.name: i for i, spec in enumerate(model.inputs)}
-        self._row_axes = model.rows.input_axes
+        self.specs = specs
+        self._index: Mapping[str, int] = {spec.name: i for i, spec in enumerate(specs)}
+        self._row_axes = row_axes
         self._users = frozenset(user_inputs)
         self._max_repeated_bytes = max_repeated_bytes
-        rowed = {
-            spec.name for spec, axis in zip(self.specs, self._row_axes, strict=True) if axis == 0
-        }
+        rowed = {spec.name for spec, axis in zip(specs, row_axes, strict=True) if axis == 0}
         if not self._users <= rowed:
             raise ValueError(f"user inputs {sorted(self._users - rowed)} have no rows on axis 0")
 

@@ -132,7 +132,9 @@ class SessionGroup:
         Raises:
             InvalidInput: the graph cannot be built or cannot compute an example.
         """
-        rules = InputRules(model, user_inputs, self.settings.max_repeated_bytes)
+        rules = InputRules(
+            model.inputs, model.rows.input_axes, user_inputs, self.settings.max_repeated_bytes
+        )
         requests = [rules.order(example) for example in examples]
         engine = self._backend.build(model)
         bindings = [engine.bind() for _ in self._executors]

@@ -169,6 +169,7 @@ class Loader:
             prepared.examples,
             warm_rounds=deployment.warmup.rounds,
             description=prepared.meaning.description,
+            user_inputs=prepared.user_inputs,
         )
 
     def _failed(self, model: str, version: int, error: AnabranchError) -> None:

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from anabranch_runtime.backends import load_backend
@@ -144,6 +145,9 @@ class Worker:
         group = self._groups.get(model)
         if group is None:
             counters = ModelCounters(self.page, model, self.index)
+            # Users repeated for all rows may amount to what a body may that brings them all.
+            limit = self.context.limits.max_decompressed_bytes
+            settings = replace(settings, max_repeated_bytes=limit)
             group = SessionGroup(model, settings, load_backend(backend), counters)
             self._groups[model] = group
         return group

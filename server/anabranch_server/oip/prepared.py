@@ -24,8 +24,8 @@ _MAX_HEADS: Final = 512
 _CHECKED: Final[frozenset[Datatype]] = frozenset({"BOOL", "BYTES"})
 """Datatypes whose bytes must be looked at each time: not all of them are valid."""
 
-_View = tuple[tuple[int, ...], np.dtype[np.generic], int]
-"""Shape, dtype, and offset in the body."""
+_View = tuple[tuple[int, ...], np.dtype[np.generic], int, tuple[int, ...] | None]
+"""Shape, dtype, offset in the body, and strides where one user is repeated for all rows."""
 
 
 class Terms(msgspec.Struct, frozen=True, gc=False):
@@ -63,7 +63,9 @@ class PreparedHead(msgspec.Struct, frozen=True, gc=False):
 
     def views(self, body: Body) -> tuple[NDArray[np.generic], ...]:
         """Return the inputs as views of `body`, which has `body_bytes` bytes."""
-        return tuple([np.ndarray(shape, dtype, body, at) for shape, dtype, at in self.places])
+        return tuple(
+            [np.ndarray(shape, dtype, body, at, by) for shape, dtype, at, by in self.places]
+        )
 
 
 class PreparedHeads:
@@ -114,7 +116,11 @@ def prepare(
         spec = served.rules.find(tensor.name, tensor.datatype, tensor.shape)
         if spec.datatype in _CHECKED:
             return None
-        places[spec.name] = (tensor.shape, spec.dtype, offset)
+        shape, strides = tensor.shape, None
+        if shape and served.rules.is_repeated(spec.name, shape[0], terms.rows):
+            one: NDArray[np.generic] = np.empty(shape, spec.dtype)
+            shape, strides = (terms.rows, *shape[1:]), (0, *one.strides[1:])
+        places[spec.name] = (shape, spec.dtype, offset, strides)
         offset += size
     ordered = tuple([places[spec.name] for spec in served.inputs])
     return PreparedHead(served.rules, body_bytes, ordered, terms)

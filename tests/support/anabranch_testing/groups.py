@@ -84,7 +84,7 @@ def served_version(
     return ServedVersion(
         snapshot=Snapshot("m", version),
         model=model,
-        rules=InputRules(model),
+        rules=InputRules(model.inputs, model.rows.input_axes),
         output_index={spec.name: i for i, spec in enumerate(model.outputs)},
         group=cast(SessionGroup, None),
         mergeable=mergeable,

@@ -135,7 +135,7 @@ class HeldGroup:
         return ServedVersion(
             snapshot=Snapshot(name, 42, 17),
             model=model,
-            rules=InputRules(model),
+            rules=InputRules(model.inputs, model.rows.input_axes),
             output_index={spec.name: i for i, spec in enumerate(model.outputs)},
             group=cast(SessionGroup, self),
         )

@@ -50,7 +50,7 @@ def declared_version(
     return ServedVersion(
         snapshot=Snapshot(name, version, delta),
         model=model,
-        rules=InputRules(model),
+        rules=InputRules(model.inputs, model.rows.input_axes),
         output_index={spec.name: i for i, spec in enumerate(model.outputs)},
         group=cast(SessionGroup, group),
     )
