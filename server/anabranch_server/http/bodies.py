@@ -1,8 +1,6 @@
-"""A complete body of a hot request, and how it becomes what a session group computes."""
+"""Complete bodies of hot requests, and how they become what a session group computes."""
 
 from typing import Final
-
-import msgspec
 
 from anabranch_runtime.requests import ScoreRequest
 from anabranch_runtime.served import ServedVersion
@@ -12,66 +10,52 @@ from anabranch_server.http.heads import RequestHead
 from anabranch_server.http.routes import Encode, Target
 from anabranch_server.oip import CallOptions
 
-__all__ = ["Decoded", "HotBody"]
+__all__ = ["Decoded", "decode_body", "is_long"]
 
 _LONG_JSON_BYTES: Final = 131_072
 _LONG_CODED_BYTES: Final = 4096
 
+Decoded = tuple[ScoreRequest, ServedVersion, Encode]
+"""What to compute, the version that computes it, and what makes the answer."""
 
-class Decoded(msgspec.Struct, frozen=True, gc=False):
-    """What a body came to.
 
-    Attributes:
-        request: what to compute.
-        served: the version that computes it.
-        encode: makes the answer.
+def is_long(head: RequestHead, size: int) -> bool:
+    """Whether decoding may take so long that the loop had better not wait for it.
+
+    A compressed body may become a thousand times as large; numbers in JSON take about 1.5 ms a
+    megabyte. Binary tensors are not touched at all.
+
+    Args:
+        head: what the headers say.
+        size: bytes of the body.
     """
+    if head.coding is not None:
+        return size > _LONG_CODED_BYTES
+    return (size if head.json_bytes is None else head.json_bytes) > _LONG_JSON_BYTES
 
-    request: ScoreRequest
-    served: ServedVersion
-    encode: Encode
 
+def decode_body(
+    context: DoorContext,
+    target: Target,
+    head: RequestHead,
+    body: bytes | bytearray,
+    received: float,
+) -> Decoded:
+    """Decode a body for the version that serves now. Any thread.
 
-class HotBody(msgspec.Struct, frozen=True, gc=False):
-    """A body with what was said about it.
-
-    Attributes:
-        target: what its URL means.
-        head: what its headers say.
-        data: as it was sent.
+    Args:
+        context: catalog and limits.
+        target: what the URL means.
+        head: what the headers say.
+        body: as it was sent; must not change as long as the request lives.
         received: `time.monotonic()` when its last byte came.
+
+    Raises:
+        AnabranchError: the model is not served, or the body is refused.
     """
-
-    target: Target
-    head: RequestHead
-    data: bytes | bytearray
-    received: float
-
-    @property
-    def is_long(self) -> bool:
-        """Whether decoding may take so long that the loop had better not wait for it.
-
-        A compressed body may become a thousand times as large; numbers in JSON take about 1.5 ms a
-        megabyte. Binary tensors are not touched at all.
-        """
-        size = len(self.data)
-        head = self.head
-        if head.coding is not None:
-            return size > _LONG_CODED_BYTES
-        return (size if head.json_bytes is None else head.json_bytes) > _LONG_JSON_BYTES
-
-    def decode(self, context: DoorContext) -> Decoded:
-        """Decode it for the version that serves now. Any thread.
-
-        Raises:
-            AnabranchError: the model is not served, or the body is refused.
-        """
-        head = self.head
-        target = self.target
-        served = context.catalog.resolve(target.model, target.selector)
-        data = self.data
-        if head.coding is not None:
-            data = decompress(data, head.coding, context.limits.max_decompressed_bytes)
-        options = CallOptions(self.received, head.timeout_s, head.priority)
-        request, encode = target.route.decode(data, head.json_bytes, served, options)
-        return Decoded(request, served, encode)
+    served = context.catalog.resolve(target.model, target.selector)
+    if head.coding is not None:
+        body = decompress(body, head.coding, context.limits.max_decompressed_bytes)
+    options = CallOptions(received, head.timeout_s, head.priority)
+    request, encode = target.route.decode(body, head.json_bytes, served, options)
+    return request, served, encode

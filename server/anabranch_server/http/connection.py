@@ -16,7 +16,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from uvicorn.server import ServerState
 
 from anabranch_server.http.answers import CLOSES, KEEPS, KEEPS_BY_NAME
-from anabranch_server.http.bodies import Decoded, HotBody
+from anabranch_server.http.bodies import Decoded, decode_body, is_long
 from anabranch_server.http.calls import Call
 from anabranch_server.http.heads import RequestHead, read_head
 from anabranch_server.http.known_heads import MAX_KNOWN_BYTES, KnownHead
@@ -242,18 +242,24 @@ class HotConnection(ReadingConnection):
             raise Overloaded(
                 f"{len(self.turns)} requests of this connection wait: at most {most} are allowed"
             )
-        assert self._target is not None
-        body = HotBody(self._target, self._head, self._body, call.received)
-        if not body.is_long:
-            return self._submit(call, body.decode(self.shared.context))
+        target = self._target
+        assert target is not None
+        shared = self.shared
+        if not is_long(self._head, len(self._body)):
+            return self._submit(
+                call, decode_body(shared.context, target, self._head, self._body, call.received)
+            )
         turn = DecodingTurn(call)
-        future = self.shared.decoders.submit(body.decode, self.shared.context)
+        future = shared.decoders.submit(
+            decode_body, shared.context, target, self._head, self._body, call.received
+        )
         future.add_done_callback(partial(self._wake, turn))
         return turn
 
     def _submit(self, call: Call, decoded: Decoded) -> HotTurn:
-        turn = HotTurn(decoded.request, decoded.served, self.sink, call, decoded.encode)
-        decoded.served.group.submit(turn)
+        request, served, encode = decoded
+        turn = HotTurn(request, served, self.sink, call, encode)
+        served.group.submit(turn)
         return turn
 
     def _wake(self, turn: DecodingTurn, future: Future[Decoded]) -> None:

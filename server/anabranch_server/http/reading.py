@@ -133,15 +133,8 @@ class ReadingConnection(OrderedConnection):
         turns = self.turns
         try:
             while self._at < len(self._input) and not self.is_deaf and not self._is_crowded():
-                if self.skips_parser:
+                if self.skips_parser or self._begins_known():
                     self._pass_body()
-                elif self.phase is _IDLE and not self.quiet_bytes:
-                    begin = self.recognise(self._input, self._at)
-                    if begin:
-                        self._at = begin
-                        self._pass_body()
-                    else:
-                        self._parse()
                 else:
                     self._parse()
                 if turns and turns[0].answer is not None:
@@ -160,6 +153,13 @@ class ReadingConnection(OrderedConnection):
         if self.wants_continue and not turns:
             self.wants_continue = False
             self._write(CONTINUE)
+
+    def _begins_known(self) -> bool:
+        if self.phase is not _IDLE or self.quiet_bytes:
+            return False
+        begin = self.recognise(self._input, self._at)
+        self._at = begin or self._at
+        return begin > 0
 
     def _pass_body(self) -> None:
         begin = self._at

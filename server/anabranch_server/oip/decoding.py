@@ -169,8 +169,7 @@ def _request(
     served: ServedVersion,
     options: CallOptions,
 ) -> tuple[ScoreRequest, ReplyForm]:
-    deadline = deadline_for(
-        options.received, served.group.settings.queue, options.timeout_s, terms.timeout_s
-    )
+    queue = served.group.settings.queue
+    deadline = deadline_for(options.received, queue, options.timeout_s, terms.timeout_s)
     priority = terms.priority or options.priority or 0
     return ScoreRequest(inputs, terms.rows, terms.outputs, deadline, priority), terms.form
