@@ -146,7 +146,7 @@ class HotConnection(ReadingConnection):
             self.wants_continue = self.parser.get_http_version() != "1.0"
         if text and self._refusal is None and self.parser.should_keep_alive():
             known = KnownHead(target, fields, self._head, self.body_left)
-            self._known_heads.keep(text, known, self.url, len(self.headers))
+            self._known_heads.keep(text, known, self.url, self.headers)
 
     def on_body(self, body: bytes) -> None:
         """A part of the body."""

@@ -5,6 +5,7 @@ such a request needs neither parser nor header checks. Only plain heads are reme
 length, a connection that is kept.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -25,6 +26,10 @@ _NEVER: Final = frozenset(
         b"x-request-id", b"traceparent", b"tracestate",
     }
 )  # fmt: skip
+
+
+Header = tuple[bytes, bytes]
+"""Name and value."""
 
 
 class KnownHead(msgspec.Struct, frozen=True, gc=False):
@@ -53,26 +58,36 @@ class KnownHeads:
         """Return what a head means; `text` includes the empty line."""
         return self._heads.get(text)
 
-    def keep(self, text: bytes, known: KnownHead, url: bytes, header_count: int) -> None:
+    def keep(self, text: bytes, known: KnownHead, url: bytes, headers: Sequence[Header]) -> None:
         """Remember what a head means, if it can come again.
 
         Args:
-            text: what began the request, up to its first empty line.
+            text: what is believed to be the head, with its empty line.
             known: what the parser and the checks made of it.
-            url: what the parser read as request target.
-            header_count: how many headers the parser found.
+            url: the request target that the parser found.
+            headers: the headers that the parser found, names in lower case.
         """
         fields = known.fields
-        # Had the parser ended the head elsewhere than `text` does, the lines would not add up.
-        is_whole = text.startswith(b"POST %b HTTP/1.1\r\n" % url) and (
-            text.count(b"\n") - 2 == header_count == len(fields)
-        )
         is_plain = (
             b"content-length" in fields
             and fields.get(b"connection", _KEEPS).lower() == _KEEPS
             and _NEVER.isdisjoint(fields)
         )
-        if is_whole and is_plain:
+        if is_plain and len(fields) == len(headers) and _says(text, url, headers):
             if len(self._heads) >= _MAX_HEADS:
                 self._heads.clear()
             self._heads[text] = known
+
+
+def _says(text: bytes, url: bytes, headers: Sequence[Header]) -> bool:
+    """Whether `text` is this head to the last byte, whatever the parser was lenient about.
+
+    Everybody's requests are read by what is remembered: nothing may be remembered by mistake.
+    """
+    first, *lines = text.split(b"\r\n")
+    parts = [line.partition(b":") for line in lines[:-2]]
+    return (
+        first == b"POST %b HTTP/1.1" % url
+        and lines[-2:] == [b"", b""]
+        and [(name.lower(), value.strip(b" \t")) for name, _, value in parts] == list(headers)
+    )
