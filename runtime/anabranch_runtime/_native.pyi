@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 
+def isa() -> str:
+    """Widest instruction set the kernels may use on this machine."""
+
 def aligned_zeros(size_bytes: int) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C')]:
     """Zeroed bytes on a 64-byte boundary, owned by the array."""
 
 def crc32c(buffer: Buffer | numpy.typing.NDArray[numpy.generic], crc: int = 0) -> int:
     """CRC32C of ``buffer``, continuing from ``crc``."""
-
-def isa() -> str:
-    """Widest instruction set the kernels may use on this machine."""
 
 class JsonError(ValueError):
     pass

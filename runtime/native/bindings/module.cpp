@@ -102,7 +102,7 @@ void translate_errors(const std::exception_ptr& error, void*) {
   } catch (const anabranch::DamagedPage& damage) {
     raise_as("Corrupt", damage.what());
   } catch (const std::system_error& refusal) {
-    PyErr_SetString(PyExc_OSError, refusal.what());
+    PyErr_SetObject(PyExc_OSError, nb::make_tuple(refusal.code().value(), refusal.what()).ptr());
   }
 }
 
@@ -127,7 +127,6 @@ void bind_checksums(nb::module_& m) {
       nb::sig("def crc32c(buffer: typing_extensions.Buffer | numpy.typing.NDArray[numpy.generic], "
               "crc: int = 0) -> int"),
       "CRC32C of ``buffer``, continuing from ``crc``.");
-  m.def("isa", &anabranch::cpu::isa, "Widest instruction set the kernels may use on this machine.");
 }
 
 void bind_json(nb::module_& m) {
@@ -282,6 +281,7 @@ NB_MODULE(_native, m) {
   nb::set_leak_warnings(false);
   m.doc() = "Compiled core of anabranch: buffers, checksums, counters and JSON numbers.";
   nb::register_exception_translator(translate_errors);
+  m.def("isa", &anabranch::cpu::isa, "Widest instruction set the kernels may use on this machine.");
   bind_buffers(m);
   bind_checksums(m);
   bind_json(m);

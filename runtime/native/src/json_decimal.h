@@ -28,8 +28,10 @@ inline constexpr double kExactPowers[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e
                                           1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
 inline constexpr int kMaxPower = 22;
 
+static_assert(std::endian::native == std::endian::little, "the first digit is the lowest byte");
+
 // Reads the digits at `at`, up to eight of them, behind those already in `value`.
-// Returns how many there were. (The little-endian load is checked in counters_layout.h.)
+// Returns how many there were.
 inline int take_digits(const char* at, std::uint64_t& value) noexcept {
   std::uint64_t word;
   std::memcpy(&word, at, sizeof word);
