@@ -250,3 +250,25 @@ def test_no_thread_is_lost_to_callers_who_leave(channel: grpc.Channel, group: He
         group.finish()
         assert answer.result()[0].model_version == "42"
     assert threading.active_count() < 40
+
+
+def test_calls_that_cannot_wait_are_refused_while_probes_are_answered(
+    context: DoorContext, group: HeldGroup, observed: Observed
+) -> None:
+    with open_door(context, threads=1) as (_, channel):
+        method = channel.unary_unary(
+            INFERENCE.methods["ModelInfer"].path, ModelInferRequest.SerializeToString, None
+        )
+        pending = [method.future(request(), timeout=20) for _ in range(80)]
+        until(lambda: len(observed.failures) == 80 - 65)
+
+        live = call(channel, "ServerLive", ServerLiveRequest())
+        while not all(answer.done() for answer in pending):
+            group.finish()
+            time.sleep(0.001)
+
+        refused = [answer for answer in pending if answer.code() is not grpc.StatusCode.OK]
+        assert live == ServerLiveResponse(live=True)
+        assert len(refused) == 80 - 65
+        assert {answer.code().name for answer in refused} == {"RESOURCE_EXHAUSTED"}
+        assert trailers_of(refused[0])["grpc-retry-pushback-ms"] == "1000"

@@ -25,14 +25,10 @@ def parse_request(body: bytes, limits: Limits) -> ModelInferRequest:
 
     Raises:
         InvalidInput: `body` is not a ModelInferRequest.
-        TooLarge: it has more inputs than `limits.max_tensors`.
+        TooLarge: it has too many fields to be one.
     """
     check_envelope(body, limits)
-    message = parse(ModelInferRequest, body)
-    inputs = max(len(message.inputs), len(message.raw_input_contents))
-    if inputs > limits.max_tensors:
-        raise TooLarge(f"{inputs} inputs: at most {limits.max_tensors} are allowed")
-    return message
+    return parse(ModelInferRequest, body)
 
 
 def read_inputs(
@@ -50,18 +46,22 @@ def read_inputs(
     """
     tensors = message.inputs
     raws = message.raw_input_contents
-    if raws and len(raws) != len(tensors):
+    given = len(tensors)
+    if given > limits.max_tensors:
+        raise TooLarge(f"{given} inputs: at most {limits.max_tensors} are allowed")
+    if raws and len(raws) != given:
         raise InvalidInput(
-            f"{len(raws)} raw_input_contents for {len(tensors)} inputs: expected one for each"
+            f"{len(raws)} raw_input_contents for {given} inputs: expected one for each"
         )
     arrays: dict[str, NDArray[np.generic]] = {}
-    for index, tensor in enumerate(tensors):
-        if len(tensor.shape) > limits.max_dims:
+    for index in range(given):  # repeated fields end an iteration with a costly IndexError
+        tensor = tensors[index]
+        axes = tensor.shape
+        if len(axes) > limits.max_dims:
             raise TooLarge(
-                f"input {tensor.name[:200]!r}: {len(tensor.shape)} axes, "
-                f"at most {limits.max_dims} allowed"
+                f"input {tensor.name[:200]!r}: {len(axes)} axes, at most {limits.max_dims} allowed"
             )
-        shape = tuple(tensor.shape)
+        shape = tuple(axes)
         spec = served.rules.find(tensor.name, tensor.datatype, shape)
         if spec.name in arrays:
             raise InvalidInput(f"input {spec.name!r} is given twice")
@@ -100,6 +100,8 @@ def read_outputs(
         InvalidInput: an output does not exist or is requested twice.
         Unsupported: an output asks for shared memory or for classes.
     """
+    if not message.outputs:
+        return ()
     requested = [
         RequestedOutput(
             output.name, read_output_parameters(output.parameters) if output.parameters else None

@@ -1,19 +1,20 @@
 """The gRPC port of one process: a sync grpcio server around the services."""
 
 from concurrent import futures
-from typing import Final
+from typing import Final, cast
 
 import grpc
 
 from anabranch_server.doors import DoorContext
-from anabranch_server.rpc.handlers import service_handlers
+from anabranch_server.rpc.handlers import SideThreads, service_handlers
 from anabranch_server.rpc.health import Health
+from anabranch_server.rpc.threads import CallThreads
 
 __all__ = ["GrpcDoor"]
 
 _SMALL_THREADS: Final = 2
 _STREAM_THREADS: Final = 2
-_WAITING_PER_THREAD: Final = 64
+_MOST_CALLS: Final = 20_000
 _KEEPALIVE_MS: Final = 60_000
 
 
@@ -21,7 +22,7 @@ class GrpcDoor:
     """Listens from `start` to the end of `drain`; both belong to one thread.
 
     Calls beyond `threads` wait in grpcio, which has read their headers but not their messages;
-    beyond 64 for each thread they are refused with RESOURCE_EXHAUSTED.
+    when 64 wait for each thread, further ones are refused with RESOURCE_EXHAUSTED.
     """
 
     def __init__(
@@ -54,21 +55,18 @@ class GrpcDoor:
         ]
         if max_connection_age_s is not None:
             options.append(("grpc.max_connection_age_ms", round(max_connection_age_s * 1000)))
-        self._threads = [
-            futures.ThreadPoolExecutor(count, thread_name_prefix=f"grpc-{name}")
-            for name, count in (
-                ("infer", threads),
-                ("small", _SMALL_THREADS),
-                ("stream", _STREAM_THREADS),
-            )
-        ]
-        infer, small, stream = self._threads
+        self._calls = CallThreads(threads, "grpc-infer")
+        self._side = SideThreads(
+            futures.ThreadPoolExecutor(_SMALL_THREADS, "grpc-small"),
+            futures.ThreadPoolExecutor(_STREAM_THREADS, "grpc-stream"),
+        )
         self._health = Health(context.lifecycle)
         self._server = grpc.server(
-            infer,
-            handlers=list(service_handlers(context, self._health, small, stream)),
+            # grpcio asks of it what `CallThreads` has.
+            cast(futures.ThreadPoolExecutor, self._calls),
+            handlers=list(service_handlers(context, self._health, self._calls, self._side)),
             options=options,
-            maximum_concurrent_rpcs=threads * (1 + _WAITING_PER_THREAD),
+            maximum_concurrent_rpcs=_MOST_CALLS,
         )
         self._port = self._server.add_insecure_port(address)
 
@@ -91,5 +89,6 @@ class GrpcDoor:
         stopped = self._server.stop(grace_s)
         self._health.close()
         stopped.wait()
-        for pool in self._threads:
+        self._calls.close()
+        for pool in (self._side.small, self._side.streams):
             pool.shutdown(wait=False, cancel_futures=True)

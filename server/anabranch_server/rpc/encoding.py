@@ -1,6 +1,7 @@
 """A finished ticket as a ModelInferResponse, always with raw contents."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,6 +9,7 @@ from numpy.typing import NDArray
 from anabranch_runtime.served import ServedVersion
 from anabranch_server.oip.binary import pack_bytes
 from anabranch_wire.oip import ModelInferResponse
+from anabranch_wire.snapshots import Snapshot
 
 __all__ = ["encode_response"]
 
@@ -26,15 +28,19 @@ def encode_response(
         wanted: indexes of `outputs` in the model; empty when they are all of them.
         outputs: one array per wanted output.
     """
-    snapshot = served.snapshot
-    response = ModelInferResponse(
-        model_name=snapshot.model, model_version=str(snapshot.version), id=request_id
-    )
-    response.parameters["delta"].int64_param = snapshot.delta
+    response = ModelInferResponse(id=request_id)
     specs = [served.outputs[index] for index in wanted] if wanted else served.outputs
     for spec, array in zip(specs, outputs, strict=True):
         response.outputs.add(name=spec.name, datatype=spec.datatype, shape=array.shape)
         response.raw_output_contents.append(
             pack_bytes(array) if spec.datatype == "BYTES" else array.tobytes()
         )
-    return response.SerializeToString()
+    # Two serialised parts of a message, one behind the other, are the message.
+    return _head(served.snapshot) + response.SerializeToString()
+
+
+@lru_cache(maxsize=256)
+def _head(snapshot: Snapshot) -> bytes:
+    head = ModelInferResponse(model_name=snapshot.model, model_version=str(snapshot.version))
+    head.parameters["delta"].int64_param = snapshot.delta
+    return head.SerializeToString()

@@ -5,6 +5,8 @@ cannot parse with INTERNAL.
 """
 
 from concurrent import futures
+from dataclasses import dataclass
+from typing import Final
 
 import grpc
 from grpc_health.v1 import health_pb2
@@ -15,57 +17,101 @@ from anabranch_server.rpc.answers import parsed
 from anabranch_server.rpc.behaviours import HealthWatch, StreamRefusal, UnaryCall
 from anabranch_server.rpc.calls import small_calls
 from anabranch_server.rpc.health import HEALTH_SERVICE, Health
-from anabranch_server.rpc.infer import InferCall
+from anabranch_server.rpc.infer import InferCall, InferRefusal
 from anabranch_server.rpc.reflection import REFLECTION_SERVICES, ReflectionStream
+from anabranch_server.rpc.threads import CallThreads
 from anabranch_wire.errors import Unsupported
 from anabranch_wire.services import INFERENCE
 
-__all__ = ["service_handlers"]
+__all__ = ["SideThreads", "service_handlers"]
+
+_WAITING_PER_THREAD: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class SideThreads:
+    """Threads beside the scoring ones.
+
+    Attributes:
+        small: run every unary call but ModelInfer, so that probes and metadata are answered while
+            all scoring threads wait.
+        streams: run reflection, which holds a thread while a stream is open.
+    """
+
+    small: futures.ThreadPoolExecutor
+    streams: futures.ThreadPoolExecutor
 
 
 def service_handlers(
-    context: DoorContext,
-    health: Health,
-    small_threads: futures.ThreadPoolExecutor,
-    stream_threads: futures.ThreadPoolExecutor,
+    context: DoorContext, health: Health, scoring: CallThreads, side: SideThreads
 ) -> "tuple[grpc.GenericRpcHandler[bytes, bytes], ...]":
-    """Return one handler per service.
+    """Return the handlers of every service.
 
     Args:
         context: what calls answer from.
         health: answers the health service.
-        small_threads: run every unary call but ModelInfer, so that probes and metadata are
-            answered while all scoring threads wait.
-        stream_threads: run reflection, which holds a thread while a stream is open.
+        scoring: the threads that ModelInfer runs on; when too many calls wait for them, further
+            ones are refused.
+        side: the threads of everything else.
     """
     ids = RequestIds()
-    inference = {
-        name: grpc.unary_unary_rpc_method_handler(UnaryCall(answer, ids, small_threads))
-        for name, answer in small_calls(context).items()
-    }
-    inference["ModelInfer"] = grpc.unary_unary_rpc_method_handler(InferCall(context, ids))
-    inference["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(
-        StreamRefusal(
-            Unsupported("streaming is not supported: call ModelInfer"), ids, small_threads
-        )
-    )
     check = parsed(health_pb2.HealthCheckRequest, health.check)
     statuses = parsed(health_pb2.HealthListRequest, health.statuses)
     probes = {
-        "Check": grpc.unary_unary_rpc_method_handler(UnaryCall(check, ids, small_threads)),
-        "List": grpc.unary_unary_rpc_method_handler(UnaryCall(statuses, ids, small_threads)),
+        "Check": grpc.unary_unary_rpc_method_handler(UnaryCall(check, ids, side.small)),
+        "List": grpc.unary_unary_rpc_method_handler(UnaryCall(statuses, ids, side.small)),
         "Watch": grpc.unary_stream_rpc_method_handler(
-            HealthWatch(health, ids, small_threads),
+            HealthWatch(health, ids, side.small),
             response_serializer=health_pb2.HealthCheckResponse.SerializeToString,
         ),
     }
     reflection = {
         "ServerReflectionInfo": grpc.stream_stream_rpc_method_handler(
-            ReflectionStream(ids, stream_threads)
+            ReflectionStream(ids, side.streams)
         )
     }
-    services = {INFERENCE.name: inference, HEALTH_SERVICE: probes}
-    services.update(dict.fromkeys(REFLECTION_SERVICES, reflection))
-    return tuple(
-        grpc.method_handlers_generic_handler(name, methods) for name, methods in services.items()
+    return (
+        _InferHandler(context, ids, scoring, side.small),
+        grpc.method_handlers_generic_handler(INFERENCE.name, _small_methods(context, ids, side)),
+        grpc.method_handlers_generic_handler(HEALTH_SERVICE, probes),
+        *(grpc.method_handlers_generic_handler(name, reflection) for name in REFLECTION_SERVICES),
     )
+
+
+def _small_methods(
+    context: DoorContext, ids: RequestIds, side: SideThreads
+) -> "dict[str, grpc.RpcMethodHandler[bytes, bytes]]":
+    methods = {
+        name: grpc.unary_unary_rpc_method_handler(UnaryCall(answer, ids, side.small))
+        for name, answer in small_calls(context).items()
+    }
+    no_streams = Unsupported("streaming is not supported: call ModelInfer")
+    methods["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(
+        StreamRefusal(no_streams, ids, side.small)
+    )
+    return methods
+
+
+class _InferHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg] # not generic at run time
+    """ModelInfer, or its refusal; asked by grpcio's one polling thread as each call begins."""
+
+    def __init__(
+        self,
+        context: DoorContext,
+        ids: RequestIds,
+        scoring: CallThreads,
+        small: futures.ThreadPoolExecutor,
+    ) -> None:
+        self._scoring = scoring
+        self._most = _WAITING_PER_THREAD * scoring.count
+        self._path = INFERENCE.methods["ModelInfer"].path
+        self._infer = grpc.unary_unary_rpc_method_handler(InferCall(context, ids))
+        self._refuse = grpc.unary_unary_rpc_method_handler(InferRefusal(context, ids, small))
+
+    def service(
+        self, handler_call_details: grpc.HandlerCallDetails
+    ) -> "grpc.RpcMethodHandler[bytes, bytes] | None":
+        """Return the handler of a call; None if it is another method."""
+        if handler_call_details.method != self._path:
+            return None
+        return self._infer if self._scoring.waiting < self._most else self._refuse

@@ -1,6 +1,7 @@
 """ModelInfer: one message in, scores out, on a handler thread that waits for its ticket."""
 
 import time
+from concurrent import futures
 from typing import Final, NoReturn
 
 import grpc
@@ -13,16 +14,12 @@ from anabranch_server.rpc.decoding import parse_request, read_inputs, read_outpu
 from anabranch_server.rpc.encoding import encode_response
 from anabranch_server.rpc.faults import abort, internal_fault
 from anabranch_server.rpc.metadata import CallMetadata, read_metadata
-from anabranch_server.rpc.parameters import (
-    check_routing_key,
-    read_priority,
-    read_timeout_s,
-)
+from anabranch_server.rpc.parameters import read_request_parameters
 from anabranch_server.rpc.replies import RpcTicket, ThreadSink
-from anabranch_wire.errors import AnabranchError, Cancelled, DeadlineExceeded
+from anabranch_wire.errors import AnabranchError, Cancelled, DeadlineExceeded, Overloaded
 from anabranch_wire.oip import ModelInferRequest
 
-__all__ = ["InferCall"]
+__all__ = ["InferCall", "InferRefusal"]
 
 _PROTOCOL: Final[Protocol] = "oip_grpc"
 
@@ -69,21 +66,21 @@ class InferCall:
         call: grpc.ServicerContext,
     ) -> RpcTicket:
         served = self._catalog.resolve(message.model_name, message.model_version)
+        parameters = read_request_parameters(message.parameters)
         deadline = deadline_for(
             began,
             served.group.settings.queue,
             _remaining_s(call),
             metadata.timeout_s(),
-            read_timeout_s(message.parameters),
+            parameters.timeout / 1e6 if parameters.timeout else None,
         )
-        check_routing_key(message.parameters)
         inputs, rows = read_inputs(message, served, self._limits)
         request = ScoreRequest(
             inputs=inputs,
             rows=rows,
             outputs=read_outputs(message, served, self._limits),
             deadline=deadline,
-            priority=read_priority(message.parameters) or metadata.priority(),
+            priority=parameters.priority or metadata.priority(),
         )
         ticket = RpcTicket(request, served, self._sink)
         if not call.add_callback(ticket.cancel):
@@ -121,6 +118,24 @@ class InferCall:
         taken_s = time.monotonic() - began
         self._observer.failed(model, _PROTOCOL, error.grpc, taken_s, bytes_in, request_id)
         abort(call, error, request_id)
+
+
+class InferRefusal:
+    """Behaviour of ModelInfer while too many calls wait for a scoring thread."""
+
+    def __init__(
+        self, context: DoorContext, request_ids: RequestIds, threads: futures.ThreadPoolExecutor
+    ) -> None:
+        self._observer = context.observer
+        self._request_ids = request_ids
+        self.experimental_thread_pool = threads  # grpcio's name: these run it
+
+    def __call__(self, body: bytes, call: grpc.ServicerContext) -> bytes:
+        """Abort `call`; its message is not looked at."""
+        request_id = self._request_ids.choose(read_metadata(call.invocation_metadata()).request_id)
+        fault = Overloaded("too many calls wait for a thread")
+        self._observer.failed("", _PROTOCOL, fault.grpc, 0.0, len(body), request_id)
+        abort(call, fault, request_id)
 
 
 def _remaining_s(call: grpc.ServicerContext) -> float | None:

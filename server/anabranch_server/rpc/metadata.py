@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from anabranch_wire.errors import InvalidInput
 
@@ -13,8 +14,7 @@ _TIMEOUT: Final = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,9})?")
 _PRIORITY: Final = re.compile(r"[0-9]{1,18}")
 
 
-@dataclass(frozen=True, slots=True)
-class CallMetadata:
+class CallMetadata(msgspec.Struct, frozen=True, gc=False):
     """What a caller said beside the message, as sent; None where nothing was.
 
     Attributes:

@@ -1,50 +1,39 @@
 """Parameters of the Open Inference Protocol as they arrive over gRPC."""
 
 from collections.abc import Mapping
+from typing import Final
 
-from anabranch_server.oip.messages import OutputParameters
+from anabranch_server.oip.messages import OutputParameters, RequestParameters
 from anabranch_wire.errors import InvalidInput, Unsupported
 from anabranch_wire.oip import InferParameter
 
 __all__ = [
     "check_input_parameters",
-    "check_routing_key",
     "read_output_parameters",
-    "read_priority",
-    "read_timeout_s",
+    "read_request_parameters",
 ]
 
 Parameters = Mapping[str, InferParameter]
 
-
-def read_timeout_s(parameters: Parameters) -> float | None:
-    """Return the `timeout` of a request (microseconds) in seconds; None if absent or 0.
-
-    Raises:
-        InvalidInput: it is not an integer of at least 0.
-    """
-    return _natural("timeout", parameters) / 1e6 or None
+_NONE: Final = RequestParameters()
 
 
-def read_priority(parameters: Parameters) -> int:
-    """Return the `priority` of a request; 0, the default level, if absent.
+def read_request_parameters(parameters: Parameters) -> RequestParameters:
+    """Return the parameters of a request that mean something here.
 
     Raises:
-        InvalidInput: it is not an integer of at least 0.
+        InvalidInput: `timeout` or `priority` is not an integer of at least 0, or `routing_key` is
+            neither a string nor an integer.
     """
-    return _natural("priority", parameters)
-
-
-def check_routing_key(parameters: Parameters) -> None:
-    """Return unless the request has a `routing_key` that is none.
-
-    Raises:
-        InvalidInput: it is neither a string nor an integer.
-    """
+    if not parameters:
+        return _NONE
     if "routing_key" in parameters:
         kind = parameters["routing_key"].WhichOneof("parameter_choice")
         if kind not in ("string_param", "int64_param", "uint64_param"):
             raise InvalidInput(f"parameter 'routing_key': expected a string or integer, got {kind}")
+    return RequestParameters(
+        timeout=_natural("timeout", parameters), priority=_natural("priority", parameters)
+    )
 
 
 def check_input_parameters(name: str, parameters: Parameters) -> None:
@@ -65,9 +54,9 @@ def read_output_parameters(parameters: Parameters) -> OutputParameters:
     )
 
 
-def _natural(name: str, parameters: Parameters) -> int:
+def _natural(name: str, parameters: Parameters) -> int | None:
     if name not in parameters:
-        return 0
+        return None
     parameter = parameters[name]
     kind = parameter.WhichOneof("parameter_choice")
     if kind == "int64_param" and parameter.int64_param >= 0:
