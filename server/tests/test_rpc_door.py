@@ -1,3 +1,4 @@
+import socket
 import time
 from concurrent import futures
 from pathlib import Path
@@ -14,6 +15,8 @@ from anabranch_server.rpc import GrpcDoor
 from anabranch_testing.doors import Observed, door_context
 from anabranch_testing.graphs import scale_model
 from anabranch_testing.rpc import HeldGroup, failure, infer, open_door, raw_request
+from anabranch_wire.oip import ModelInferRequest
+from anabranch_wire.services import INFERENCE
 
 ROW = np.zeros((1, 4), np.float32)
 
@@ -110,3 +113,46 @@ def test_connections_are_asked_to_reconnect_at_their_age(tmp_path: Path) -> None
                 time.sleep(0.01)
             assert infer(channel, raw_request("scale", {"x": ROW}))[0].model_name == "scale"
         door.drain(1.0)
+
+
+def test_a_compressed_message_is_measured_unpacked(tmp_path: Path) -> None:
+    models = {"scale": scale_model(tmp_path)}
+    large = raw_request("scale", {"x": np.zeros((10_000, 4), np.float32)})
+    with (
+        door_context(models, limits=Limits(max_body_bytes=10_000)) as context,
+        open_door(context) as (_, channel),
+    ):
+        call = channel.unary_unary(
+            INFERENCE.methods["ModelInfer"].path, ModelInferRequest.SerializeToString, None
+        )
+        with pytest.raises(grpc.RpcError) as caught:
+            call(large, timeout=20, compression=grpc.Compression.Gzip)
+
+        assert caught.value.code().name == "RESOURCE_EXHAUSTED"
+        assert infer(channel, raw_request("scale", {"x": ROW}))[0].model_name == "scale"
+
+
+def test_connections_beyond_their_limit_are_closed(tmp_path: Path) -> None:
+    models = {"scale": scale_model(tmp_path)}
+    preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
+    with (
+        door_context(models, limits=Limits(max_connections=2)) as context,
+        open_door(context) as (door, channel),
+    ):
+        infer(channel, raw_request("scale", {"x": ROW}))
+        peers = [socket.create_connection(("127.0.0.1", door.port), 20) for _ in range(2)]
+        for peer in peers:
+            peer.sendall(preface)
+        answers = [_first_bytes(peer) for peer in peers]
+
+        assert sorted(bool(answer) for answer in answers) == [False, True]
+        assert infer(channel, raw_request("scale", {"x": ROW}))[0].model_name == "scale"
+        for peer in peers:
+            peer.close()
+
+
+def _first_bytes(peer: socket.socket) -> bytes:
+    try:
+        return peer.recv(9)
+    except ConnectionResetError:
+        return b""

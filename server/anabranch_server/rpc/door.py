@@ -50,6 +50,7 @@ class GrpcDoor:
             ("grpc.max_receive_message_length", limits.max_body_bytes),
             ("grpc.max_send_message_length", -1),
             ("grpc.max_concurrent_streams", limits.max_streams),
+            ("grpc.max_allowed_incoming_connections", limits.max_connections),
             ("grpc.max_metadata_size", limits.max_header_bytes),
             ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
         ]
