@@ -14,9 +14,10 @@ _FIT: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,126}[\x21-\x7e])?")
 
 
 class RequestIds:
-    """Accepts or makes ids. Safe from any thread; ids are unique per instance and, by 64 random
-    bits, between instances.
-    """  # noqa: D205 - one sentence
+    """Accepts or makes ids. Safe from any thread.
+
+    Made ids are unique within an instance, and by 64 random bits between instances.
+    """
 
     def __init__(self) -> None:
         self._prefix = secrets.token_hex(8)
