@@ -1,4 +1,5 @@
 import json
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -256,6 +257,29 @@ def test_three_levels_of_long_json_data_are_read() -> None:
 
     request, _ = decode(one_input("FP32", (-1, 12, 20)), body)
     assert np.array_equal(request.inputs[0], x)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"inputs": []]' + b'"data":[' * 400_000,
+        b'{"inputs": []]' + b'"data":[[' * 400_000 + b"]",
+        b'{"inputs": []]' + b'"data":[' * 400_000 + b"]",
+        b'{"inputs": []' + b',"data":[]' * 400_000 + b"}",
+        b'{"inputs": [' + b'{"data":[[1]]},' * 200_000 + b"{}]}",
+        b'{"inputs": [' + b'{"name":"","shape":[],"datatype":"","data":[]},' * 60_000 + b"0]}",
+        b'{"inputs": [{"name":"x","shape":[1],"datatype":"FP32","data":' + b"[" * 31 + b" " * 10**6,
+        b'{"inputs": [], "id": NaN' + b'"a\\' * 400_000,
+        b'{"inputs": [], "id": NaN' + b"\\" * 10**6,
+        b'{"inputs": [], "x": [' + b"NaN," * 10**6 + b"0]}",
+    ],
+)
+def test_no_document_takes_more_than_linear_time(served: ServedVersion, body: bytes) -> None:
+    began = time.process_time()
+
+    refusal(served, body)
+
+    assert time.process_time() - began < 10  # quadratic would be minutes
 
 
 # --- a body that is one tensor --------------------------------------------------------------------
