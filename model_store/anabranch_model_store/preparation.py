@@ -25,6 +25,7 @@ from anabranch_model_store.supported import (
     check_deployment,
     check_meaning,
     has_deltas,
+    idle_keys,
     unused_keys,
 )
 from anabranch_model_store.user_inputs import repeat_users, user_inputs
@@ -174,6 +175,9 @@ def _notes(
     unused = unused_keys(meaning)
     if unused:
         yield f"model.yaml: no door of this release uses {', '.join(unused)}"
+    idle = idle_keys(deployment)
+    if idle:
+        yield f"serving.yaml: nothing in this release acts on {', '.join(idle)}"
     if files.unlisted:
         yield f"not listed in manifest.json and left alone: {', '.join(files.unlisted[:10])}"
     if deployment.golden == "warn" and files.below("golden", ".json"):

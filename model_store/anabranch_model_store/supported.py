@@ -6,6 +6,8 @@ be wrong in silence.
 """
 
 from collections.abc import Iterator
+from operator import attrgetter
+from typing import Final
 
 from anabranch_model_store.model_yaml import ModelMeaning
 from anabranch_model_store.serving_yaml import Deployment
@@ -17,8 +19,22 @@ __all__ = [
     "check_deployment",
     "check_meaning",
     "has_deltas",
+    "idle_keys",
     "unused_keys",
 ]
+
+_IDLE: Final = (
+    "executors.devices",
+    "executors.streams",
+    "executors.buckets",
+    "executors.cpu_fallback",
+    "traffic.sticky",
+    "keep_previous",
+    "deltas.non_finite",
+    "deltas.verify",
+    "catch_up",
+)
+"""Keys of serving.yaml that tune what this release does not do."""
 
 
 def check_meaning(meaning: ModelMeaning) -> None:
@@ -62,6 +78,12 @@ def unused_keys(meaning: ModelMeaning) -> tuple[str, ...]:
         "easyrec": meaning.easyrec,
     }
     return tuple(key for key, value in keys.items() if value)
+
+
+def idle_keys(deployment: Deployment) -> tuple[str, ...]:
+    """Return the keys of serving.yaml that were changed, but that nothing acts on yet."""
+    default = Deployment()
+    return tuple(key for key in _IDLE if attrgetter(key)(deployment) != attrgetter(key)(default))
 
 
 def _refuse(file: str, reasons: Iterator[str]) -> None:

@@ -4,7 +4,12 @@ import pytest
 
 from anabranch_model_store.model_yaml import ModelMeaning
 from anabranch_model_store.serving_yaml import Deployment
-from anabranch_model_store.supported import check_deployment, check_meaning, unused_keys
+from anabranch_model_store.supported import (
+    check_deployment,
+    check_meaning,
+    idle_keys,
+    unused_keys,
+)
 from anabranch_model_store.yaml_documents import read_yaml
 from anabranch_wire.errors import Unsupported
 
@@ -105,3 +110,18 @@ def test_every_reason_is_named_at_once() -> None:
     for named in ("lookups", "calibration", "optimize.dense", "tables['q']"):
         assert named in caught.value.message
     assert unused_keys(everything) == ("features", "item_tables", "ranking", "easyrec")
+
+
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        ("", ()),
+        ("executors: {devices: [0], per_worker: 3}\nkeep_previous: 1", ()),
+        ("keep_previous: 2\ncatch_up: allow", ("keep_previous", "catch_up")),
+        ("executors: {streams: separate}", ("executors.streams",)),
+        ("deltas: {verify: after, non_finite: allow}", ("deltas.non_finite", "deltas.verify")),
+        ("traffic: {sticky: user}", ("traffic.sticky",)),
+    ],
+)
+def test_changed_keys_that_nothing_acts_on_are_named(text: str, keys: tuple[str, ...]) -> None:
+    assert idle_keys(deployment(text)) == keys

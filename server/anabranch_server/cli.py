@@ -17,7 +17,7 @@ from anabranch_server.commands.publish import publish
 from anabranch_server.commands.score import score
 from anabranch_server.commands.serve import serve
 from anabranch_server.commands.status import status
-from anabranch_wire.errors import AnabranchError
+from anabranch_wire.errors import AnabranchError, InvalidInput
 
 __all__ = ["app", "main"]
 
@@ -58,7 +58,7 @@ def main() -> None:
         app(prog_name="anabranch")
     except AnabranchError as error:
         print(f"anabranch: {error.message}", file=sys.stderr)
-        sys.exit(1)
+        sys.exit(2 if isinstance(error, InvalidInput) else 1)
     except BrokenPipeError:
         # The reader of our output left; there is nobody to tell.
         sys.stderr.close()

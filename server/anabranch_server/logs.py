@@ -52,7 +52,7 @@ class JsonFormatter(logging.Formatter):
         """Return the line, without its end."""
         line = {
             "ts": _timestamp(record.created),
-            "level": record.levelname.lower(),
+            "level": logging.getLevelName(min(record.levelno, logging.ERROR)).lower(),
             "logger": record.name,
             "event": getattr(record, "event", "message"),
             "msg": _clean(record.getMessage()),

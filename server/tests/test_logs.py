@@ -100,6 +100,14 @@ def test_text_is_for_people(stream: io.StringIO) -> None:
     assert line.rstrip().endswith("ready http=127.0.0.1:1 why='two words'")
 
 
+def test_what_libraries_call_critical_is_an_error(stream: io.StringIO) -> None:
+    configure_logs(LogConfig(), 0, stream)
+
+    logging.getLogger("library").critical("on fire")
+
+    assert json.loads(stream.getvalue())["level"] == "error"
+
+
 def test_the_level_holds_and_libraries_stay_quiet(stream: io.StringIO) -> None:
     configure_logs(LogConfig(level="info"), 0, stream)
     logger.debug("no")

@@ -67,7 +67,8 @@ class Connection:
             path: below the URL's prefix, percent-encoded.
             body: sent with its length.
             headers: beside those that HTTP itself needs.
-            timeout_s: from now to the last byte of the answer; None waits for ever.
+            timeout_s: from now to the last byte of the answer, looked at while none comes; None
+                waits for ever.
 
         Raises:
             DeadlineExceeded: `timeout_s` passed.
@@ -115,7 +116,10 @@ class Connection:
         response = self._http.getresponse()
         self._limit(deadline)
         found = {name.lower(): value for name, value in response.getheaders()}
-        answer = Answer(response.status, found, response.read())
+        try:
+            answer = Answer(response.status, found, response.read())
+        except ConnectionError as error:  # an answer was begun: it is not asked for again
+            raise http.client.IncompleteRead(b"") from error
         if not sent:
             self._http.close()
         return answer

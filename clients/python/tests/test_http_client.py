@@ -1,9 +1,7 @@
 import json
 import socket
-import socketserver
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -11,16 +9,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from anabranch_client import Client, ModelMetadata, error_from_http
-from anabranch_wire import errors
+from anabranch_client import Client, ModelMetadata
 from anabranch_wire.errors import (
-    AnabranchError,
     DeadlineExceeded,
     Internal,
     InvalidInput,
     NotFound,
-    Overloaded,
-    TooLarge,
     Unavailable,
 )
 from anabranch_wire.tensors import TensorSpec
@@ -339,112 +333,3 @@ def test_an_unreachable_server_is_unavailable() -> None:
         port = listener.getsockname()[1]
     with Client(f"http://127.0.0.1:{port}") as client, pytest.raises(Unavailable, match="refused"):
         client.ready()
-
-
-@contextmanager
-def raw_server(*answers: bytes) -> Iterator[str]:
-    """Answers each connection with fixed bytes once it was sent something, and closes it."""
-    left = list(answers)
-
-    class Raw(socketserver.BaseRequestHandler):
-        def handle(self) -> None:
-            self.request.recv(1000)
-            self.request.sendall(left.pop(0) if left else b"")
-
-    with socketserver.TCPServer(("127.0.0.1", 0), Raw) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-        thread.join()
-
-
-@pytest.mark.parametrize(
-    ("answer", "kind"),
-    [
-        (b"", Unavailable),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc", Unavailable),
-        (b"SSH-2.0-OpenSSH_9.2\r\n", Internal),
-        (b"HTTP/1.1 999999 ?\r\n\r\n", Internal),
-    ],
-)
-def test_broken_answers(answer: bytes, kind: type[AnabranchError]) -> None:
-    with raw_server(answer) as url, Client(url) as client, pytest.raises(kind):
-        client.ready()
-
-
-@pytest.mark.parametrize("abrupt", [False, True])
-def test_a_refusal_before_the_whole_body_was_read_is_heard(abrupt: bool) -> None:
-    refusal = b'{"error": "body over 64 MiB"}'
-    answer = b"HTTP/1.1 413 Too Large\r\nContent-Length: %d\r\n\r\n%s" % (len(refusal), refusal)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def refuse() -> None:
-            connection, _ = listener.accept()
-            with connection:
-                connection.recv(1000)
-                connection.sendall(answer)
-                connection.shutdown(socket.SHUT_WR)
-                while not abrupt and connection.recv(1 << 20):
-                    pass  # else what is left unread makes the kernel reset the connection
-
-        thread = threading.Thread(target=refuse)
-        thread.start()
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        with Client(url) as client, pytest.raises(TooLarge, match="body over 64 MiB"):
-            client.score("m", {"x": np.zeros(4 << 20, np.float32)})
-        thread.join()
-
-
-KINDS = [getattr(errors, name) for name in errors.__all__ if name != "AnabranchError"]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_is_rebuilt_from_its_answer(kind: type[AnabranchError]) -> None:
-    headers = {"retry-after": "1"} if kind is Overloaded else {}
-
-    found = error_from_http(kind.http, b'{"error": "why"}', headers)
-
-    assert found.message == "why"
-    assert type(found) is (Internal if kind is errors.Corrupt else kind)
-
-
-@pytest.mark.parametrize(
-    ("headers", "seconds"),
-    [
-        ({"anabranch-retry-after-ms": "250", "retry-after": "1"}, 0.25),
-        ({"retry-after": "3"}, 3.0),
-    ],
-)
-def test_overload_keeps_its_advice(headers: dict[str, str], seconds: float) -> None:
-    found = error_from_http(503, b"", headers)
-    assert isinstance(found, Overloaded)
-    assert found.retry_after_s == seconds
-
-
-@pytest.mark.parametrize("advice", ["", "soon", "-1", "1.5", "9" * 20, "²"])
-def test_advice_that_is_none_is_no_overload(advice: str) -> None:
-    assert type(error_from_http(503, b"", {"retry-after": advice})) is Unavailable
-
-
-@pytest.mark.parametrize(
-    ("status", "kind"),
-    [(408, DeadlineExceeded), (418, InvalidInput), (429, Overloaded), (502, Unavailable),
-     (507, Internal), (302, Internal)],
-)  # fmt: skip
-def test_statuses_of_gateways_give_the_nearest_kind(
-    status: int, kind: type[AnabranchError]
-) -> None:
-    assert type(error_from_http(status, b"", {})) is kind
-
-
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        (b"", "HTTP 500: no reason given"),
-        (b'{"error": 5}', 'HTTP 500: {"error": 5}'),
-        (b"\xff" + b"x" * 1000, "HTTP 500: \N{REPLACEMENT CHARACTER}" + "x" * 199),
-    ],
-)
-def test_other_bodies_are_shown(body: bytes, message: str) -> None:
-    assert error_from_http(500, body, {}).message == message

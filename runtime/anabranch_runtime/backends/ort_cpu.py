@@ -8,8 +8,9 @@ an allocation.
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ from anabranch_runtime.backends.ort_library import (
     run_error,
     texts_of,
 )
+from anabranch_runtime.backends.ort_session import OrtSession
 from anabranch_runtime.backends.protocol import Shape
 from anabranch_runtime.buffers import aligned_array
 from anabranch_runtime.models import DenseModel
@@ -69,13 +71,14 @@ class OrtCpuBackend:
 class OrtCpuEngine:
     """A session and what its bindings need to know of it; see `Engine`."""
 
-    def __init__(self, session: Any, run_options: Any, model: DenseModel) -> None:  # noqa: ANN401
-        self._session = session
+    def __init__(self, session: OrtSession, run_options: object, model: DenseModel) -> None:
+        self._session: OrtSession | None = session
         self._run_options = run_options
         self._model = model
 
     def bind(self) -> "OrtCpuBinding":
         """Make the buffers of one more executor."""
+        assert self._session is not None, "the engine is closed"
         return OrtCpuBinding(self._session, self._run_options, self._model)
 
     def close(self) -> None:
@@ -86,8 +89,8 @@ class OrtCpuEngine:
 class OrtCpuBinding:
     """One executor's stages; see `Binding`."""
 
-    def __init__(self, session: Any, run_options: Any, model: DenseModel) -> None:  # noqa: ANN401
-        self._session = session
+    def __init__(self, session: OrtSession, run_options: object, model: DenseModel) -> None:
+        self._session: OrtSession | None = session
         self._run_options = run_options
         self._model = model
         self._stages: OrderedDict[tuple[Shape, ...], _Stage] = OrderedDict()
@@ -99,6 +102,7 @@ class OrtCpuBinding:
         if stage is not None:
             stages.move_to_end(shapes)
             return stage
+        assert self._session is not None, "the binding is closed"
         stage = _Stage(self._session, self._run_options, self._model, shapes)
         if stage.is_worth_keeping:
             stages[shapes] = stage
@@ -119,7 +123,6 @@ class _Stage:
     """Staging memory of one combination of shapes; see `Stage`."""
 
     __slots__ = (
-        "_binding",
         "_has_bytes",
         "_is_learning",
         "_model",
@@ -135,8 +138,8 @@ class _Stage:
 
     def __init__(
         self,
-        session: Any,  # noqa: ANN401
-        run_options: Any,  # noqa: ANN401
+        session: OrtSession,
+        run_options: object,
         model: DenseModel,
         shapes: tuple[Shape, ...],
     ) -> None:
@@ -156,8 +159,7 @@ class _Stage:
         # Strings gain nothing by staging, and would live on in it.
         self.is_worth_keeping = not self._has_bytes and self.nbytes <= _STAGING_BYTES
         self._is_learning = self.is_worth_keeping
-        self._binding: Any = None
-        self._run_bound: Any = None
+        self._run_bound: Callable[[], None] | None = None
 
     @property
     def nbytes(self) -> int:
@@ -166,19 +168,19 @@ class _Stage:
 
     def enqueue(self) -> None:
         """Run the graph on this thread."""
-        if self._binding is None:
+        if self._run_bound is None:
             self._run_unbound()
             if self._is_learning:
                 self._is_learning = False
                 self._bind()
             return
         try:
-            self._run_bound(self._binding, self._options)
+            self._run_bound()
         except Exception:
             # Either the inputs are at fault, and this raises, or the shape of an output depends
             # on values, and this stage must not be bound again.
             self._run_unbound()
-            self._binding = None
+            self._run_bound = None
         else:
             self._outputs = self._staged_outputs
 
@@ -206,8 +208,9 @@ class _Stage:
             binding.bind_output(name, "cpu", 0, array.dtype.type, array.shape, _address(array))
         self._staged_outputs = staged
         # The public call costs 2 us a run more than the native one it wraps.
-        self._binding = binding._iobinding
-        self._run_bound = self._session._sess.run_with_iobinding
+        self._run_bound = partial(
+            self._session._sess.run_with_iobinding, binding._iobinding, self._options
+        )
 
 
 def _address(array: NDArray[np.generic]) -> int:

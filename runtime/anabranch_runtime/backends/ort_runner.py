@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +13,7 @@ from anabranch_runtime.backends.ort_library import (
     run_error,
     texts_of,
 )
+from anabranch_runtime.backends.ort_session import OrtSession
 
 __all__ = ["OrtModelRunner"]
 
@@ -27,7 +27,7 @@ class OrtModelRunner:
     def __init__(self) -> None:
         self._library = import_onnxruntime()
         self._model: str | os.PathLike[str] | bytes | None = None
-        self._session: Any = None
+        self._session: OrtSession | None = None
 
     def run(
         self, model: str | os.PathLike[str] | bytes, inputs: Mapping[str, NDArray[np.generic]]
@@ -37,10 +37,10 @@ class OrtModelRunner:
         Raises:
             InvalidInput: the graph cannot be built, or cannot compute these inputs.
         """
-        if self._session is None or self._model != model:
-            self._session = self._open(model)
-            self._model = model
         session = self._session
+        if session is None or self._model != model:
+            session = self._session = self._open(model)
+            self._model = model
         names = [output.name for output in session.get_outputs()]
         feed = {
             name: texts_of(name, array) if array.dtype == np.object_ else array
@@ -52,15 +52,16 @@ class OrtModelRunner:
             raise run_error(error) from error
         return dict(zip(names, [bytes_of(value) for value in values], strict=True))
 
-    def _open(self, model: str | os.PathLike[str] | bytes) -> Any:  # noqa: ANN401
+    def _open(self, model: str | os.PathLike[str] | bytes) -> OrtSession:
         options = self._library.SessionOptions()
         options.intra_op_num_threads = 1
         options.inter_op_num_threads = 1
         options.log_severity_level = 4
         source = model if isinstance(model, bytes) else str(model)
         try:
-            return self._library.InferenceSession(
+            session: OrtSession = self._library.InferenceSession(
                 source, options, providers=["CPUExecutionProvider"]
             )
         except Exception as error:
             raise build_error(error) from error
+        return session
