@@ -15,6 +15,7 @@ from anabranch_server.rpc import GrpcDoor
 from anabranch_testing.doors import Observed, door_context
 from anabranch_testing.graphs import scale_model
 from anabranch_testing.rpc import HeldGroup, failure, infer, open_door, raw_request
+from anabranch_wire.errors import Unavailable
 from anabranch_wire.oip import ModelInferRequest
 from anabranch_wire.services import INFERENCE
 
@@ -93,9 +94,14 @@ def test_a_drain_cancels_what_outlives_its_grace(tmp_path: Path) -> None:
         group.finish()
 
 
-def test_a_taken_address_is_an_error() -> None:
-    with door_context({}) as context, pytest.raises(RuntimeError):
-        GrpcDoor(context, "127.0.0.1:notaport")
+def test_an_address_that_cannot_be_listened_on_is_named() -> None:
+    with door_context({}) as context, pytest.raises(Unavailable, match=r"192\.0\.2\.1:0"):
+        GrpcDoor(context, "192.0.2.1:0")
+
+
+def test_a_door_that_was_never_started_can_be_closed() -> None:
+    with door_context({}) as context:
+        GrpcDoor(context, "127.0.0.1:0").drain(1.0)
 
 
 def test_connections_are_asked_to_reconnect_at_their_age(tmp_path: Path) -> None:

@@ -26,8 +26,8 @@ h1 { font-size: 1.4rem; margin: 0; }
 h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; }
 p { margin: .3rem 0; }
 table { border-collapse: collapse; width: 100%; }
-th, td { text-align: left; vertical-align: top; padding: .35rem .8rem .35rem 0;
-  border-bottom: 1px solid color-mix(in srgb, currentColor 18%, transparent); }
+tr { border-bottom: 1px solid color-mix(in srgb, currentColor 18%, transparent); }
+th, td { text-align: left; vertical-align: top; padding: .35rem .8rem .35rem 0; }
 th { font-weight: 600; white-space: nowrap; }
 td:first-child, td:last-child { overflow-wrap: anywhere; min-width: 6rem; }
 .good { color: light-dark(#1a7f37, #4ac26b); }

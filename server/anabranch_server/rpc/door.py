@@ -9,6 +9,7 @@ from anabranch_server.doors import DoorContext
 from anabranch_server.rpc.handlers import SideThreads, service_handlers
 from anabranch_server.rpc.health import Health
 from anabranch_server.rpc.threads import CallThreads
+from anabranch_wire.errors import Unavailable
 
 __all__ = ["GrpcDoor"]
 
@@ -43,7 +44,7 @@ class GrpcDoor:
                 reconnect; None lets connections live.
 
         Raises:
-            RuntimeError: the address cannot be bound.
+            Unavailable: the address cannot be listened on.
         """
         limits = context.limits
         options: list[tuple[str, int]] = [
@@ -69,7 +70,11 @@ class GrpcDoor:
             options=options,
             maximum_concurrent_rpcs=_MOST_CALLS,
         )
-        self._port = self._server.add_insecure_port(address)
+        try:
+            self._port = self._server.add_insecure_port(address)
+        except RuntimeError:
+            self._calls.close()
+            raise Unavailable(f"gRPC cannot listen on {address}") from None
 
     @property
     def port(self) -> int:
@@ -83,6 +88,8 @@ class GrpcDoor:
 
     def drain(self, grace_s: float) -> None:
         """Refuse new calls, finish those in flight, then close. Blocks until closed.
+
+        A door that was never started may be drained too.
 
         Args:
             grace_s: after this, calls still in flight are cancelled.

@@ -52,7 +52,8 @@ class Health:
         """Tell watchers the last status, end their calls, follow no longer."""
         self._closing = True
         self._look.set()
-        self._follower.join(_CLOSE_S)
+        if self._follower.is_alive():
+            self._follower.join(_CLOSE_S)
 
     def check(self, request: health_pb2.HealthCheckRequest) -> HealthCheckResponse:
         """Answer Check.

@@ -11,7 +11,7 @@ from anabranch_server.doors import DoorContext, Protocol
 from anabranch_server.oip.deadlines import deadline_for
 from anabranch_server.request_ids import RequestIds
 from anabranch_server.rpc.decoding import parse_request, read_inputs, read_outputs
-from anabranch_server.rpc.encoding import encode_response
+from anabranch_server.rpc.encoding import ResponseEncoder
 from anabranch_server.rpc.faults import abort, internal_fault
 from anabranch_server.rpc.metadata import CallMetadata, read_metadata
 from anabranch_server.rpc.parameters import read_request_parameters
@@ -36,6 +36,7 @@ class InferCall:
         self._observer = context.observer
         self._request_ids = request_ids
         self._sink = ThreadSink()
+        self._encoder = ResponseEncoder()
 
     def __call__(self, body: bytes, call: grpc.ServicerContext) -> bytes:
         """Answer one serialised request, or abort `call`."""
@@ -104,7 +105,9 @@ class InferCall:
                 ("anabranch-delta", str(snapshot.delta)),
             )
         )
-        return encode_response(ticket.version, message.id, ticket.request.outputs, ticket.outputs)
+        return self._encoder.encode(
+            ticket.version, message.id, ticket.request.outputs, ticket.outputs
+        )
 
     def _fail(
         self,
