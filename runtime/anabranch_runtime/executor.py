@@ -26,7 +26,8 @@ class Executor:
         index: position in its group.
         wake: a held lock; releasing it tells the sleeping executor to look for work again.
         given: part of a cut request that is for this executor alone; guarded by the group.
-        computing: requests in the batch at work, 0 between batches; any thread may read it.
+        computing: requests in the batch at work; set by the group as it gives them, 0 once they are
+            finished.
     """
 
     def __init__(
@@ -70,7 +71,6 @@ class Executor:
         while (batch := self._take(self)) is not None:
             if not batch:
                 continue
-            self.computing = len(batch)
             started = time.monotonic()
             rows = _rows_of(batch)
             self._answer(batch, rows, started)

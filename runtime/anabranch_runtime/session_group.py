@@ -34,7 +34,7 @@ class SessionGroup:
     """Takes tickets from any thread and returns them finished through their sinks.
 
     Invariants: a ticket accepted by `submit` reaches its sink exactly once; an executor sleeps
-    only while nothing waits.
+    only while nothing waits, or what waits may still fill a batch (`max_delay_s`).
 
     Attributes:
         model: model name.
@@ -99,12 +99,15 @@ class SessionGroup:
         executor.wake.release()
 
     def queue_depth(self) -> tuple[int, int]:
-        """Waiting requests and rows."""
-        return self._pending.requests, self._pending.rows
+        """Waiting requests and rows. Any thread."""
+        with self._lock:
+            return self._pending.requests, self._pending.rows
 
     def in_flight(self) -> int:
-        """Requests taken and not yet finished; the parts of a cut one count each."""
-        return self._pending.requests + sum(executor.computing for executor in self._executors)
+        """Requests taken and not yet finished; the parts of a cut one count each. Any thread."""
+        with self._lock:
+            at_work = [one.computing + (one.given is not None) for one in self._executors]
+            return self._pending.requests + sum(at_work)
 
     # --- versions -------------------------------------------------------------------------------
 
@@ -209,10 +212,12 @@ class SessionGroup:
             with self._lock:
                 given, executor.given = executor.given, None
                 if given is not None:
+                    executor.computing = 1
                     return [given]
                 wait_s = self._pending.fill_time(delay_s, time.monotonic()) if delay_s else 0.0
                 if wait_s <= 0.0 or self._closed:
                     batch, late = self._pending.take(time.monotonic())
+                    executor.computing = len(batch)
                     if not batch and not late:
                         if self._closed:
                             return None

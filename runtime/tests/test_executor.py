@@ -1,6 +1,5 @@
 import gc
 import weakref
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,29 +16,11 @@ from anabranch_testing.groups import (
     Counts,
     MakeGroup,
     load_version,
-    open_groups,
     ticket_of,
     until_asleep,
 )
 from anabranch_wire.errors import Internal, InvalidInput
 from anabranch_wire.tensors import TensorSpec
-
-
-@pytest.fixture
-def counts() -> Counts:
-    return Counts()
-
-
-@pytest.fixture
-def backend() -> GatedBackend:
-    return GatedBackend()
-
-
-@pytest.fixture
-def make_group(backend: GatedBackend, counts: Counts) -> Iterator[MakeGroup]:
-    with open_groups(backend, counts) as make:
-        yield make
-        backend.gate.set()
 
 
 class RaisingSink:

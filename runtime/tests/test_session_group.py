@@ -1,6 +1,5 @@
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,6 @@ from anabranch_testing.groups import (
     Counts,
     MakeGroup,
     load_version,
-    open_groups,
     ticket_of,
     until_asleep,
 )
@@ -27,23 +25,6 @@ from anabranch_wire.errors import (
     Unavailable,
 )
 from anabranch_wire.tensors import TensorSpec
-
-
-@pytest.fixture
-def counts() -> Counts:
-    return Counts()
-
-
-@pytest.fixture
-def backend() -> GatedBackend:
-    return GatedBackend()
-
-
-@pytest.fixture
-def make_group(backend: GatedBackend, counts: Counts) -> Iterator[MakeGroup]:
-    with open_groups(backend, counts) as make:
-        yield make
-        backend.gate.set()
 
 
 def rows(*values: float) -> NDArray[np.float32]:
@@ -79,6 +60,7 @@ def test_an_executor_takes_what_queued_up_while_it_was_busy(
     for value in (2, 3, 4):
         group.submit(ticket_of(served, sink, rows(value, value)))
     assert group.queue_depth() == (3, 6)
+    assert group.in_flight() == 4
     backend.gate.set()
     done = sink.wait(4)
 
@@ -117,6 +99,7 @@ def test_large_requests_are_cut_over_idle_executors(
     group.submit(ticket_of(served, sink, rows(*values)))
     for _ in range(3):
         assert backend.entered.acquire(timeout=10)
+    assert group.in_flight() == 3
     backend.gate.set()
     (done,) = sink.wait(1)
 
@@ -124,6 +107,8 @@ def test_large_requests_are_cut_over_idle_executors(
     np.testing.assert_array_equal(done.outputs[0][:, 0], values)
     assert sorted(executor for executor, _, _ in counts.batches) == [0, 1, 2]
     assert sum(count for _, count, _ in counts.batches) == 35
+    until_asleep(group)
+    assert group.in_flight() == 0
 
 
 def test_nothing_is_cut_while_no_other_executor_is_idle(

@@ -1,6 +1,5 @@
 """Users sent once, inside a session group: merged, cut and padded like rows that were sent."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,28 +15,10 @@ from anabranch_testing.groups import (
     Counts,
     MakeGroup,
     load_version,
-    open_groups,
     ticket_of,
     until_asleep,
 )
 from anabranch_wire.tensors import TensorSpec
-
-
-@pytest.fixture
-def counts() -> Counts:
-    return Counts()
-
-
-@pytest.fixture
-def backend() -> GatedBackend:
-    return GatedBackend()
-
-
-@pytest.fixture
-def make_group(backend: GatedBackend, counts: Counts) -> Iterator[MakeGroup]:
-    with open_groups(backend, counts) as make:
-        yield make
-        backend.gate.set()
 
 
 def match_model(folder: Path, *, min_rows: int = 1, independent: bool = True) -> DenseModel:

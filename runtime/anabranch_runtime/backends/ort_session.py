@@ -6,7 +6,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["IoBinding", "NamedOutput", "NativeSession", "OrtSession"]
+__all__ = ["BindMemory", "IoBinding", "NamedOutput", "NativeSession", "OrtSession"]
 
 
 class NamedOutput(Protocol):
@@ -15,32 +15,27 @@ class NamedOutput(Protocol):
     name: str
 
 
+class BindMemory(Protocol):
+    """Ties an input or output to memory."""
+
+    def __call__(
+        self,
+        name: str,
+        device_type: str,
+        device_id: int,
+        element_type: type,
+        shape: Sequence[int],
+        buffer_ptr: int,
+    ) -> None:
+        """Tie it to `buffer_ptr`, which has to outlive the binding."""
+
+
 class IoBinding(Protocol):
     """Memory that runs read from and write to."""
 
     _iobinding: object
-
-    def bind_input(
-        self,
-        name: str,
-        device_type: str,
-        device_id: int,
-        element_type: type,
-        shape: Sequence[int],
-        buffer_ptr: int,
-    ) -> None:
-        """Let the input be read from `buffer_ptr`, which has to outlive the binding."""
-
-    def bind_output(
-        self,
-        name: str,
-        device_type: str,
-        device_id: int,
-        element_type: type,
-        shape: Sequence[int],
-        buffer_ptr: int,
-    ) -> None:
-        """Let the output be written to `buffer_ptr`, which has to outlive the binding."""
+    bind_input: BindMemory
+    bind_output: BindMemory
 
 
 class NativeSession(Protocol):
