@@ -28,6 +28,7 @@ from anabranch_wire.errors import InvalidInput, TooLarge, Unsupported
 __all__ = ["InferDecoder"]
 
 _NO_PARAMETERS: Final = RequestParameters()
+_MAX_TIMEOUT_US: Final = 2**64 - 1
 
 
 class InferDecoder:
@@ -150,8 +151,11 @@ class InferDecoder:
         )
         timeout = parameters.timeout or 0
         priority = parameters.priority or 0
-        if timeout < 0:
-            raise InvalidInput(f"parameter 'timeout' {timeout}: expected microseconds, at least 0")
+        if not 0 <= timeout <= _MAX_TIMEOUT_US:
+            raise InvalidInput(
+                f"parameter 'timeout' {str(timeout)[:40]}: expected microseconds, "
+                f"0 to {_MAX_TIMEOUT_US}"
+            )
         if priority < 0:
             raise InvalidInput(f"parameter 'priority' {priority}: expected at least 0")
         return Terms(

@@ -8,6 +8,7 @@ counted and shapes measured first.
 
 import re
 from contextlib import suppress
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -33,8 +34,9 @@ _SMALL: Final = msgspec.json.Decoder(InferRequest)
 _LARGE: Final = msgspec.json.Decoder(LargeInferRequest)
 _SHAPE: Final = msgspec.json.Decoder(tuple[int, ...])
 # The closing quote is optional so that a cut string matches too: no start is tried twice.
-_STRING: Final = re.compile(rb'"(?:[^"\\]+|\\.)*+"?', re.DOTALL)
+_TO_NEXT_OBJECT: Final = re.compile(rb'(?:[^"{]+|"(?:[^"\\]+|\\.)*+"?)*+(?:\{|\Z)', re.DOTALL)
 _BARE_TOKENS: Final = re.compile(rb'"(?:[^"\\]+|\\.)*+"?|NaN|-?Infinity', re.DOTALL)
+_QUOTE: Final = ord('"')
 _BARE: Final = (b"NaN", b"Infinity")
 
 
@@ -71,8 +73,8 @@ def _decode(text: bytes | memoryview, limits: Limits) -> InferRequest:
 def _read_large(text: bytes | memoryview, limits: Limits) -> InferRequest:
     # Each tensor and each requested output is an object, with one more for its parameters.
     objects = 4 * limits.max_tensors + 8
-    document = bytes(text)
-    if document.count(b"{") > objects and _STRING.sub(b'""', document).count(b"{") > objects:
+    # The last match is the way to the end of the document.
+    if any(islice(_TO_NEXT_OBJECT.finditer(text), objects + 2, None)):
         raise TooLarge(f"request JSON: more objects than {limits.max_tensors} tensors can have")
     large = _LARGE.decode(text)
     inputs = [_opened(tensor, limits) for tensor in large.inputs]
@@ -95,17 +97,17 @@ def _read_with_bare_tokens(source: bytes, limits: Limits, fault: Exception) -> I
     is_malformed = not isinstance(fault, msgspec.ValidationError | RecursionError)
     if not (is_malformed and any(token in source for token in _BARE)):
         raise InvalidInput(_explained(fault)) from None
-    text = _BARE_TOKENS.sub(_stand_in, source)
+    stand_ins = bytearray(source)
+    for match in _BARE_TOKENS.finditer(source):
+        begin, end = match.span()
+        if source[begin] != _QUOTE:
+            stand_ins[begin:end] = b"1" * (end - begin)
+    text = bytes(stand_ins)
     try:
         request = _decode(text, limits)
     except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidInput(_explained(error)) from None
     return Outline(text, source, cuts={}).restored(request) or request
-
-
-def _stand_in(match: re.Match[bytes]) -> bytes:
-    token = match[0]
-    return token if token.startswith(b'"') else b"1" * len(token)
 
 
 def _explained(fault: Exception) -> str:
