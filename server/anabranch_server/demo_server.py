@@ -34,10 +34,12 @@ class DemoServer:
     Attributes:
         process: to wait for.
         ready: where it listens.
+        taken: default ports that others have, so that free ones stand in for them.
     """
 
     process: "subprocess.Popen[bytes]"
     ready: Ready
+    taken: tuple[int, ...]
 
 
 @contextmanager
@@ -51,10 +53,11 @@ def demo_server(repository: Path) -> Iterator[DemoServer]:
     """
     with tempfile.TemporaryDirectory(prefix="anabranch-demo-") as scratch:
         ready_file = Path(scratch) / "ready.json"
+        taken = tuple(port for port in map(_default_port, _PORTS) if _is_taken(port))
         command = [sys.executable, "-m", "anabranch_server", "serve", str(repository)]
         options: dict[str, object] = {
             "host": _HOST,
-            **{name: _free_port(name) for name in _PORTS},
+            **{name: 0 if (port := _default_port(name)) in taken else port for name in _PORTS},
             "admin_grpc_port": 0,
             "settle_s": 0,
             "drain_s": 1,
@@ -75,20 +78,23 @@ def demo_server(repository: Path) -> Iterator[DemoServer]:
             command, stdout=sys.stderr.fileno(), env=environ, start_new_session=True
         )
         try:
-            yield DemoServer(process, _wait_ready(process, ready_file))
+            yield DemoServer(process, _wait_ready(process, ready_file), taken)
         finally:
             _stop(process)
 
 
-def _free_port(setting: str) -> int:
-    """Return the default port of a setting, or 0 where it is taken."""
+def _default_port(setting: str) -> int:
     port = SETTINGS[setting]
     assert isinstance(port, int)
-    try:
-        claim(_HOST, port, setting).held.close()
-    except AnabranchError:
-        return 0
     return port
+
+
+def _is_taken(port: int) -> bool:
+    try:
+        claim(_HOST, port, "demo").held.close()
+    except AnabranchError:
+        return True
+    return False
 
 
 def _wait_ready(process: "subprocess.Popen[bytes]", ready_file: Path) -> Ready:

@@ -9,6 +9,7 @@ SO_REUSEADDR, so that another server's probe fails on it all the same.
 
 import errno
 import socket
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from anabranch_server.config import Addresses
@@ -101,7 +102,7 @@ def claim(host: str, port: int, purpose: str) -> Claim:
         lasting.close()
         where = f"{purpose}: port {port} on {host}"
         if error.errno == errno.EADDRINUSE:
-            raise Conflict(f"{where} is taken: choose another") from None
+            raise Conflict(f"{where} is taken") from None
         if error.errno == errno.EACCES:
             raise PermissionDenied(f"{where}: this user may not listen there") from None
         raise Unavailable(f"{where}: {error.strerror}") from None
@@ -117,18 +118,21 @@ def claim_all(addresses: Addresses) -> Claims:
         Unavailable: there is no such interface.
     """
     claimed: list[Claim] = []
-    try:
+    with ExitStack() as undo:
         for purpose, host, port in (
             ("HTTP", addresses.host, addresses.http_port),
             ("gRPC", addresses.host, addresses.grpc_port),
             ("metrics", addresses.host, addresses.metrics_port),
             ("admin", addresses.admin_host, addresses.admin_port),
         ):
-            claimed.append(claim(host, port, purpose))
-    except BaseException:
-        for one in claimed:
-            one.held.close()
-        raise
+            try:
+                one = claim(host, port, purpose)
+            except Conflict as error:
+                remedy = f"choose another with --{purpose.lower()}-port, where 0 is a free one"
+                raise Conflict(f"{error.message}: {remedy}") from None
+            undo.callback(one.held.close)
+            claimed.append(one)
+        undo.pop_all()
     return Claims(*claimed)
 
 

@@ -112,7 +112,7 @@ def test_two_doors_on_one_port_conflict_and_leave_nothing_behind(claimed: Claim)
     claimed.held.close()
     port = claimed.port
 
-    with pytest.raises(Conflict, match="gRPC"):
+    with pytest.raises(Conflict, match=r"gRPC: .* is taken: choose another with --grpc-port"):
         claim_all(Addresses("127.0.0.1", port, port, 0, "127.0.0.1", 0, 0))
 
     claim("127.0.0.1", port, "HTTP").held.close()

@@ -208,6 +208,8 @@ def test_score_and_status_talk_to_it(server: RunningServer, tmp_path: Path) -> N
     assert "scale" in run("status")
     assert "scale" in run("status", "scale")
     assert "HTTP 404" in run("status", "nobody", code=1)
+    misled = run("status", "--admin", f"http://{server.http}", code=1)
+    assert f"http://{server.http} is not the admin port: no such route" in misled
 
 
 # --- starting and stopping --------------------------------------------------------------------

@@ -24,8 +24,9 @@ def demo(
 
     if once and keep:
         fail("--once and --keep exclude each other", code=2)
-    signal.signal(signal.SIGTERM, _stop)
-    signal.signal(signal.SIGHUP, _stop)
+    # SIGINT too: a shell starts what it puts in the background with SIGINT ignored.
+    for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, _stop)
     try:
         with (
             resources.as_file(demo_data() / "models") as repository,
@@ -37,6 +38,9 @@ def demo(
             sys.stdout.flush()
             if not as_recorded:
                 fail("the scores are not those recorded at training")
+            if server.taken:
+                ports = ", ".join(map(str, server.taken))
+                say(f"others have port {ports}: free ones were taken instead")
             if keep or (sys.stdout.isatty() and not once):
                 say("serving until Ctrl-C")
                 server.process.wait()

@@ -33,6 +33,12 @@ def publish(
     from anabranch_publish import publish_version
     from anabranch_server.commands.output import fail, print_json
 
+    if held := _models_in(model_dir):
+        fail(
+            f"{model_dir}: expected the folder of one model, but it holds models "
+            f"({', '.join(held)}): name the model too, as in {model_dir / 'MODEL'}",
+            code=2,
+        )
     begun = time.monotonic()
     try:
         published = publish_version(
@@ -54,4 +60,22 @@ def publish(
     if as_json:
         print_json(result, compact=True)
     else:
-        print(f"published {published.model} version {published.version} ({published.bytes} bytes)")
+        print(
+            f"published {published.model} version {published.version} "
+            f"at {published.path} ({published.bytes} bytes)"
+        )
+
+
+def _models_in(folder: Path) -> list[str]:
+    """Names of what looks like models in a folder: folders that hold versions."""
+    from anabranch_wire.names import is_version
+
+    if not folder.is_dir():
+        return []
+    return sorted(
+        inner.name
+        for inner in folder.iterdir()
+        if inner.is_dir()
+        and not is_version(inner.name)
+        and any(is_version(one.name) and one.is_dir() for one in inner.iterdir())
+    )

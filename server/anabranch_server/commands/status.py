@@ -24,7 +24,8 @@ def status(
     place = "/admin/v1/models"
     answer = call(admin, place if model is None else f"{place}/{quote(model, safe='')}")
     if not answer.ok:
-        fail(answer.error)
+        misled = answer.error.startswith("no such route")
+        fail(f"{admin} is not the admin port: {answer.error}" if misled else answer.error)
     if as_json:
         print_json(answer.value, compact=True)
         return
