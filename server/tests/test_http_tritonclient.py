@@ -49,6 +49,8 @@ def client(door: HttpDoor) -> Iterator[Any]:
     client = tritonclient.http.InferenceServerClient(f"127.0.0.1:{door.port}")
     yield client
     client.close()
+    # The collector closes it again, maybe on the thread of a later door, where gevent must not run.
+    client.close = lambda: None
 
 
 def input_of(name: str, array: np.ndarray, datatype: str, *, binary: bool = True) -> Any:
