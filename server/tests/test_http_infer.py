@@ -234,6 +234,7 @@ def test_small_answers_are_not_compressed(peer: Peer) -> None:
         ("deflate", zlib.compress(json_body()) + b"x", 400, "1 bytes behind the deflate stream"),
         ("deflate", b"\xff\xff\xff", 400, "body is not deflate"),
         ("gzip", gzip.compress(bytes(10**7)), 413, "larger than 100000 bytes after gzip"),
+        ("gzip", gzip.compress(b"") * 20_000, 413, "more than 16384 gzip members"),
     ],
 )
 def test_damaged_or_huge_compressed_bodies_are_refused(

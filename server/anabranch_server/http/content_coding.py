@@ -25,6 +25,9 @@ _CODINGS: Final[tuple[Coding, ...]] = ("gzip", "deflate")
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _BARE: Final = -zlib.MAX_WBITS
 _LEVEL: Final = 1  # answers are scores: higher levels cost much and save little
+_PIECE_BYTES: Final = 65_536
+_MAX_MEMBERS: Final = 16_384
+"""Members of a gzip body: blocked gzip, which has the most, fills one with up to 64 KiB."""
 
 
 def content_coding(value: bytes) -> Coding | None:
@@ -65,30 +68,41 @@ def accepted_coding(value: bytes) -> Coding | None:
 def decompress(data: bytes | bytearray, coding: Coding, max_bytes: int) -> bytes:
     """Undo `coding`; stops as soon as the result would pass `max_bytes`.
 
+    Takes time in proportion to `data` and the result, however many members a gzip body has.
+
     Raises:
-        TooLarge: the result is larger than `max_bytes`.
+        TooLarge: the result is larger than `max_bytes`, or in more members than anybody needs.
         InvalidInput: damaged, cut short, or followed by something else.
     """
     parts: list[bytes] = []
-    size = 0
-    rest: bytes | bytearray = data
-    while True:
-        stream = zlib.decompressobj(_window(rest, coding))
+    size = at = members = 0
+    source = memoryview(data)
+    window = _window(data, coding)
+    stream = zlib.decompressobj(window)
+    while not stream.eof:
+        # In pieces, because what lies behind the end of a member is copied.
+        piece = source[at : at + _PIECE_BYTES]
+        if not piece:
+            raise InvalidInput(f"body ends in the middle of its {coding} stream")
         try:
-            part = stream.decompress(rest, max_bytes - size + 1)
+            part = stream.decompress(piece, max_bytes - size + 1)
         except zlib.error as error:
             raise InvalidInput(f"body is not {coding}: {_reason(error)}") from None
         size += len(part)
         if size > max_bytes:
             raise TooLarge(f"body is larger than {max_bytes} bytes after {coding}")
         parts.append(part)
-        if not stream.eof:
-            raise InvalidInput(f"body ends in the middle of its {coding} stream")
-        rest = stream.unused_data
-        if not rest:
-            return parts[0] if len(parts) == 1 else b"".join(parts)
-        if coding != "gzip":  # a gzip body may have several members (RFC 1952 section 2.2)
-            raise InvalidInput(f"{len(rest)} bytes behind the {coding} stream of the body")
+        at += len(piece) - len(stream.unused_data)
+        if stream.eof and at < len(source):
+            if coding != "gzip":  # a gzip body may have several members (RFC 1952 section 2.2)
+                raise InvalidInput(
+                    f"{len(source) - at} bytes behind the {coding} stream of the body"
+                )
+            members += 1
+            if members >= _MAX_MEMBERS:
+                raise TooLarge(f"body has more than {_MAX_MEMBERS} gzip members")
+            stream = zlib.decompressobj(window)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def compress(parts: Sequence[bytes], coding: Coding) -> bytes:
