@@ -4,6 +4,7 @@ Plain bookkeeping without a clock, a lock or a thread; its owner passes the time
 """
 
 from collections import deque
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,9 @@ from anabranch_runtime.requests import Ticket
 from anabranch_runtime.served import ServedVersion
 
 __all__ = ["PendingQueue"]
+
+_LOOK_AHEAD: Final = 32
+"""Tickets of a level that a batch passes by at most."""
 
 
 class PendingQueue:
@@ -38,7 +42,10 @@ class PendingQueue:
         self.rows += ticket.request.rows
 
     def take(self, now: float) -> tuple[list[Ticket], list[Ticket]]:
-        """Remove the next batch.
+        """Remove the next batch: the first ticket, and those behind it that may go with it.
+
+        A ticket that may not (another version, another shape, too many rows) keeps its place. It is
+        passed by in favour of later ones, but only until its turn as the first comes.
 
         Args:
             now: `time.monotonic()`.
@@ -49,32 +56,33 @@ class PendingQueue:
         """
         batch: list[Ticket] = []
         late: list[Ticket] = []
-        rows = 0
         version: ServedVersion | None = None
+        room = 1
         for level in self._levels:
-            while level:
-                ticket = level[0]
+            passed: list[Ticket] = []
+            while level and room > 0 and len(passed) < _LOOK_AHEAD:
+                ticket = level.popleft()
                 request = ticket.request
                 if ticket.cancelled or request.deadline <= now:
                     late.append(ticket)
                 elif version is None:
-                    version = ticket.version
                     batch.append(ticket)
-                    rows = request.rows
+                    version = ticket.version
+                    room = version.max_rows - request.rows if version.mergeable else 0
                 elif (
                     ticket.version is version
-                    and rows + request.rows <= version.max_rows
+                    and request.rows <= room
                     and (version.uniform or _fit(batch[0].request.inputs, request.inputs))
                 ):
                     batch.append(ticket)
-                    rows += request.rows
+                    room -= request.rows
                 else:
-                    return batch, late
-                level.popleft()
+                    passed.append(ticket)
+                    continue
                 self.requests -= 1
                 self.rows -= request.rows
-                if version is not None and (not version.mergeable or rows >= version.max_rows):
-                    return batch, late
+            if passed:
+                level.extendleft(reversed(passed))
         return batch, late
 
     def fill_time(self, delay_s: float, now: float) -> float:

@@ -103,10 +103,31 @@ def test_expired_and_cancelled_tickets_never_reach_a_batch(make: Make) -> None:
 def test_versions_are_never_mixed(make: Make, tmp_path: Path) -> None:
     other = served_version(scale_model(tmp_path), version=2)
     queue = PendingQueue(1)
-    tickets = [make(), make(version=other), make()]
-    fill(queue, tickets)
+    one, two, three, four = make(), make(version=other), make(), make(version=other)
+    fill(queue, [one, two, three, four])
 
-    assert [queue.take(0.0)[0] for _ in range(3)] == [[t] for t in tickets]
+    assert [queue.take(0.0)[0] for _ in range(3)] == [[one, three], [two, four], []]
+
+
+def test_what_is_passed_by_keeps_its_place(make: Make) -> None:
+    queue = PendingQueue(1)
+    small, wide, large, last = make(3), make(2, width=5), make(7), make(4)
+    fill(queue, [small, wide, large, last])
+
+    assert queue.take(0.0)[0] == [small, last]
+    assert (queue.requests, queue.rows) == (2, 9)
+    assert queue.take(0.0)[0] == [wide]
+    assert queue.take(0.0)[0] == [large]
+
+
+def test_a_batch_does_not_search_the_whole_queue(make: Make) -> None:
+    queue = PendingQueue(1)
+    first, far = make(), make()
+    between = [make(width=5) for _ in range(32)]
+    fill(queue, [first, *between, far])
+
+    assert queue.take(0.0)[0] == [first]
+    assert queue.take(0.0)[0] == between[:8]
 
 
 def test_shapes_that_differ_beside_the_rows_are_never_mixed(make: Make) -> None:
