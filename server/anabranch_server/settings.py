@@ -196,7 +196,7 @@ def read_settings(
     if file is not None:
         layers.append(file_layer(file, SETTINGS))
     for layer in layers:
-        _refuse_bools_for_numbers(layer)
+        _refuse_bools_for_others(layer)
     folders = {
         "cache_dir": default_cache_dir(environ),
         "state_dir": default_state_dir(environ),
@@ -290,13 +290,12 @@ def _repository_path(text: str) -> Path:
     return path.absolute()
 
 
-def _refuse_bools_for_numbers(layer: Layer) -> None:
+def _refuse_bools_for_others(layer: Layer) -> None:
     """Keep YAML's true and false out of numbers, where pydantic would read 1 and 0."""
     for name, value in layer.values.items():
-        default = SETTINGS[name]
-        numeric = isinstance(default, int | float) and not isinstance(default, bool)
-        if isinstance(value, bool) and numeric:
-            raise InvalidInput(f"{layer.spellings[name]}: expected a number, got {value}")
+        if isinstance(value, bool) and not isinstance(SETTINGS[name], bool):
+            shown = str(value).lower()
+            raise InvalidInput(f"{layer.spellings[name]}: expected another value than {shown}")
 
 
 def _first_fault(error: ValidationError, spellings: Mapping[str, str]) -> str:
