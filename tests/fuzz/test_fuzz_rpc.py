@@ -15,12 +15,15 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest
 from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest
 
 from anabranch_runtime.models import DenseModel, RowLayout
+from anabranch_runtime.served import ServedVersion
 from anabranch_server.limits import Limits
 from anabranch_server.rpc import GrpcDoor
+from anabranch_server.rpc.reading import RequestReader
 from anabranch_testing.doors import door_context
 from anabranch_testing.graphs import lookup_model, scale_model, write_graph
 from anabranch_testing.mutations import fuzz_cases, mutated
-from anabranch_testing.rpc import infer, open_door, raw_request
+from anabranch_testing.rpc import HeldGroup, infer, open_door, raw_request
+from anabranch_wire.errors import AnabranchError
 from anabranch_wire.oip import InferTensorContents, ModelInferRequest, ModelMetadataRequest
 from anabranch_wire.services import INFERENCE
 from anabranch_wire.tensors import DATATYPES, TensorSpec
@@ -177,6 +180,38 @@ def spoilt(dice: random.Random) -> bytes:
             case _:
                 request.inputs.append(tensor)
     return request.SerializeToString()
+
+
+def test_a_reader_with_memory_reads_as_one_without(tmp_path: Path) -> None:
+    served = HeldGroup().serve(lookup_model(tmp_path), "lookup")
+    limits = Limits(max_tensors=64)
+    with_memory = RequestReader(limits)
+    seeds = [
+        raw_request("lookup", {"ids": np.arange(count, dtype=np.int64)}).SerializeToString()
+        for count in (1, 2, 3)
+    ]
+    # Damage of one to four bytes often spares what is remembered, longer damage often does not.
+    tokens = [bytes(1), b"\xff", bytes(4), b"\x3a\x08", b"\x1a\x01\x02", b"ids", b"lookup"]
+    known = 0
+
+    for body in mutated(seeds, tokens, fuzz_cases()):
+        for seed in seeds:
+            read(with_memory, seed, served)
+        remembered = read(with_memory, body, served)
+        assert remembered == read(RequestReader(limits), body, served), body
+        known += remembered is not None
+
+    assert known > 0
+
+
+def read(reader: RequestReader, body: bytes, served: ServedVersion) -> tuple[object, ...] | None:
+    """What a message came to, as values; None if it was refused."""
+    try:
+        contents = reader.read(reader.open(body), served)
+    except AnabranchError:
+        return None
+    arrays = [(array.shape, array.dtype, array.tobytes()) for array in contents.inputs]
+    return (arrays, contents.rows, contents.outputs, contents.timeout_s, contents.priority)
 
 
 def test_damaged_small_messages(channel: grpc.Channel) -> None:

@@ -10,14 +10,12 @@ from anabranch_runtime.requests import ScoreRequest
 from anabranch_server.doors import DoorContext, Protocol
 from anabranch_server.oip.deadlines import deadline_for
 from anabranch_server.request_ids import RequestIds
-from anabranch_server.rpc.decoding import parse_request, read_inputs, read_outputs
 from anabranch_server.rpc.encoding import ResponseEncoder
 from anabranch_server.rpc.faults import abort, internal_fault
 from anabranch_server.rpc.metadata import CallMetadata, read_metadata
-from anabranch_server.rpc.parameters import read_request_parameters
+from anabranch_server.rpc.reading import OpenedRequest, RequestReader
 from anabranch_server.rpc.replies import RpcTicket, ThreadSink
 from anabranch_wire.errors import AnabranchError, Cancelled, DeadlineExceeded, Overloaded
-from anabranch_wire.oip import ModelInferRequest
 
 __all__ = ["InferCall", "InferRefusal"]
 
@@ -32,7 +30,7 @@ class InferCall:
 
     def __init__(self, context: DoorContext, request_ids: RequestIds) -> None:
         self._catalog = context.catalog
-        self._limits = context.limits
+        self._reader = RequestReader(context.limits)
         self._observer = context.observer
         self._request_ids = request_ids
         self._sink = ThreadSink()
@@ -45,12 +43,12 @@ class InferCall:
         request_id = self._request_ids.choose(metadata.request_id)
         model = ""
         try:
-            message = parse_request(body, self._limits)
-            model = message.model_name
-            ticket = self._admit(message, metadata, began, call)
+            opened = self._reader.open(body)
+            model = opened.model
+            ticket = self._admit(opened, metadata, began, call)
             ticket.version.group.submit(ticket)
             ticket.wait()
-            answer = self._encode(message, ticket, call, request_id)
+            answer = self._encode(opened.id, ticket, call, request_id)
         except AnabranchError as error:
             self._fail(error, model, began, len(body), call, request_id)
         except Exception:  # the edge of the handler thread
@@ -61,27 +59,26 @@ class InferCall:
 
     def _admit(
         self,
-        message: ModelInferRequest,
+        opened: OpenedRequest,
         metadata: CallMetadata,
         began: float,
         call: grpc.ServicerContext,
     ) -> RpcTicket:
-        served = self._catalog.resolve(message.model_name, message.model_version)
-        parameters = read_request_parameters(message.parameters)
+        served = self._catalog.resolve(opened.model, opened.selector)
+        contents = self._reader.read(opened, served)
         deadline = deadline_for(
             began,
             served.group.settings.queue,
             _remaining_s(call),
             metadata.timeout_s(),
-            parameters.timeout / 1e6 if parameters.timeout else None,
+            contents.timeout_s,
         )
-        inputs, rows = read_inputs(message, served, self._limits)
         request = ScoreRequest(
-            inputs=inputs,
-            rows=rows,
-            outputs=read_outputs(message, served, self._limits),
+            inputs=contents.inputs,
+            rows=contents.rows,
+            outputs=contents.outputs,
             deadline=deadline,
-            priority=parameters.priority or metadata.priority(),
+            priority=contents.priority or metadata.priority(),
         )
         ticket = RpcTicket(request, served, self._sink)
         if not call.add_callback(ticket.cancel):
@@ -90,7 +87,7 @@ class InferCall:
 
     def _encode(
         self,
-        message: ModelInferRequest,
+        sent_id: str,
         ticket: RpcTicket,
         call: grpc.ServicerContext,
         request_id: str,
@@ -105,9 +102,7 @@ class InferCall:
                 ("anabranch-delta", str(snapshot.delta)),
             )
         )
-        return self._encoder.encode(
-            ticket.version, message.id, ticket.request.outputs, ticket.outputs
-        )
+        return self._encoder.encode(ticket.version, sent_id, ticket.request.outputs, ticket.outputs)
 
     def _fail(
         self,
