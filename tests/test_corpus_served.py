@@ -149,3 +149,15 @@ def test_every_independent_model_is_merged_and_cut(model: CorpusModel, http: Htt
     independent = model.row_independent is True or model.name.startswith(PADDED)
     if model.row_independent is not None:
         assert config["rows"]["independent"] is independent, config["rows"]["reason"]
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if "dien" in name])
+def test_a_request_in_which_no_row_has_a_history(name: str, http: HttpClient) -> None:
+    # ONNX Runtime ends the process when a recurrent layer gets no row at all.
+    batch = {key: np.zeros_like(array[:1]) for key, array in MODELS[name].batches()[0].items()}
+    outputs = list(MODELS[name].expected()[0])
+
+    found = by_http(http, name, batch, outputs, True)
+
+    assert all(np.isfinite(array).all() for array in found.values())
+    assert http.is_server_live()

@@ -103,7 +103,7 @@ class Executor:
         binding = self._bindings.get(version)
         if binding is None:
             raise Unavailable(f"version {version.snapshot} is no longer loaded")
-        run_rows = max(rows, version.fewest_rows)
+        run_rows = max(rows, version.fewest_rows) + version.company_rows
         alone = len(batch) == 1 and run_rows == rows
         if alone:
             stage = _stage_alone(binding, batch[0].request.inputs)
@@ -161,12 +161,14 @@ def _stage_alone(binding: Binding, inputs: tuple[NDArray[np.generic], ...]) -> S
 
 
 def _stage_together(binding: Binding, batch: list[Ticket], rows: int, run_rows: int) -> Stage:
-    """Stage the `rows` rows of `batch` one below the other, padded to `run_rows`.
+    """Stage the `rows` rows of `batch` one below the other, with company padded to `run_rows`.
 
     Inputs without rows are those of the first request.
     """
     first = batch[0].request.inputs
-    axes = batch[0].version.model.rows.input_axes
+    version = batch[0].version
+    axes = version.model.rows.input_axes
+    company = version.company
     stage = binding.stage(
         tuple(
             [
@@ -179,17 +181,20 @@ def _stage_together(binding: Binding, batch: list[Ticket], rows: int, run_rows: 
         if axis is None:
             staged[...] = first[index]
         else:
-            _fill(staged, [ticket.request.inputs[index] for ticket in batch], rows)
+            arrays = [ticket.request.inputs[index] for ticket in batch]
+            if company is not None:
+                arrays.append(company[index])
+            _fill(staged, arrays)
     return stage
 
 
-def _fill(staged: NDArray[np.generic], arrays: list[NDArray[np.generic]], rows: int) -> None:
+def _fill(staged: NDArray[np.generic], arrays: list[NDArray[np.generic]]) -> None:
     """Copy `arrays` one below the other into `staged`; repeat the last row, if any, to its end."""
-    begin = 0
+    rows = 0
     for array in arrays:
-        end = begin + len(array)
-        staged[begin:end] = array
-        begin = end
+        end = rows + len(array)
+        staged[rows:end] = array
+        rows = end
     if len(staged) > rows:
         nothing = b"" if staged.dtype == np.object_ else 0
         staged[rows:] = staged[rows - 1] if rows else nothing

@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 from anabranch_runtime.admission import InputRules
 from anabranch_runtime.models import DenseModel
 from anabranch_wire.snapshots import Snapshot
@@ -37,6 +40,9 @@ class ServedVersion:
         fewest_rows: a run with fewer is padded to them; 0 = requests run as they came.
         uniform: whether requests differ in nothing but their rows, so that any two fit together.
         split_rows: rows that are worth an executor of their own; 0 = requests are never cut.
+        company: one array per input: rows known to run, which go along with every batch of a graph
+            that picks rows by their data; None where no batch needs company.
+        company_rows: how many rows that is.
     """
 
     snapshot: Snapshot
@@ -52,6 +58,8 @@ class ServedVersion:
     fewest_rows: int = 0
     uniform: bool = False
     split_rows: int = 0
+    company: tuple[NDArray[np.generic], ...] | None = None
+    company_rows: int = 0
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:

@@ -21,7 +21,7 @@ from anabranch_runtime.requests import Ticket
 from anabranch_runtime.served import ServedVersion
 from anabranch_runtime.settings import GroupSettings
 from anabranch_runtime.splitting import split
-from anabranch_runtime.warming import batch_plan, warm
+from anabranch_runtime.warming import batch_plan, company_of, warm
 from anabranch_wire.errors import Cancelled, DeadlineExceeded, Overloaded, Unavailable
 from anabranch_wire.snapshots import Snapshot
 
@@ -150,6 +150,8 @@ class SessionGroup:
                 binding.close()
             engine.close()
             raise
+        uniform = model.rows.can_merge and all(-1 not in spec.shape[1:] for spec in model.inputs)
+        company, company_rows = company_of(model.rows, requests) if uniform else (None, 0)
         served = ServedVersion(
             snapshot=snapshot,
             model=model,
@@ -161,8 +163,10 @@ class SessionGroup:
             mergeable=plan.mergeable,
             max_rows=plan.max_rows,
             fewest_rows=model.rows.min_rows if model.rows.can_pad else 0,
-            uniform=model.rows.can_merge and all(-1 not in spec.shape[1:] for spec in model.inputs),
+            uniform=uniform,
             split_rows=plan.split_rows,
+            company=company,
+            company_rows=company_rows,
         )
         self._engines[served] = engine
         for executor, binding in zip(self._executors, bindings, strict=True):

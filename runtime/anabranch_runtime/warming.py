@@ -11,7 +11,7 @@ from anabranch_runtime.batch_size import best_batch_rows, best_split_rows, measu
 from anabranch_runtime.models import RowLayout
 from anabranch_runtime.settings import BatchSettings
 
-__all__ = ["BatchPlan", "batch_plan", "warm"]
+__all__ = ["BatchPlan", "batch_plan", "company_of", "warm"]
 
 Inputs = tuple[NDArray[np.generic], ...]
 """One array per model input, in the model's order."""
@@ -73,6 +73,24 @@ def batch_plan(
         max_rows = best_batch_rows(costs) if max_rows is None else max_rows
         split_rows = best_split_rows(costs) if split_rows is None else split_rows
     return BatchPlan(mergeable, max_rows or 1, split_rows or 0)
+
+
+def company_of(
+    layout: RowLayout, requests: Sequence[tuple[Inputs, int]]
+) -> tuple[Inputs | None, int]:
+    """Return the rows that must go along with every batch and their number; None, 0 if none must.
+
+    A graph that picks rows by their data (those with a history, say) may pick none, and ONNX
+    Runtime ends the whole process when a recurrent layer gets no row at all. The rows of an example
+    that ran are picked whatever stands beside them, and being independent they change no answer.
+
+    Args:
+        layout: how rows flow through the model.
+        requests: inputs and rows of requests that ran.
+    """
+    if layout.splittable or not layout.can_pad:
+        return None, 0
+    return min([one for one in requests if one[1]], key=lambda one: one[1], default=(None, 0))
 
 
 def _run(binding: Binding, inputs: Inputs) -> None:

@@ -20,6 +20,7 @@ from anabranch_testing.groups import (
     until_asleep,
 )
 from anabranch_wire.errors import Internal, InvalidInput
+from anabranch_wire.snapshots import Snapshot
 from anabranch_wire.tensors import TensorSpec
 
 
@@ -234,3 +235,35 @@ def test_requests_without_rows_are_answered_where_the_graph_needs_one(
     assert done.error is None
     assert done.outputs is not None
     assert done.outputs[0].shape == (0, 1)
+
+
+def test_a_graph_that_picks_rows_by_their_data_never_runs_without_a_row_to_pick(
+    make_group: MakeGroup, tmp_path: Path
+) -> None:
+    # The sum of the picked rows shows which rows ran: it is the same for every row of a batch.
+    path = write_graph(
+        tmp_path,
+        "picks (float[N, 4] x) => (float[N, 1] y) "
+        "<float[4, 1] w = {1.0, 0.0, 0.0, 0.0}, int64[1] rows = {0}> "
+        "{ v = MatMul(x, w) \n s = ReduceSum(v, rows) \n z = Sub(v, v) \n y = Add(z, s) }",
+    )
+    model = DenseModel(
+        path,
+        (TensorSpec("x", "FP32", (-1, 4)),),
+        (TensorSpec("y", "FP32", (-1, 1)),),
+        RowLayout(True, 1, (0,), (0,), splittable=False),
+    )
+    group = make_group(2, BatchSettings(max_rows=16, split_rows=2))
+    examples = [{"x": np.full((rows, 4), 100, np.float32)} for rows in (3, 2)]
+    served = group.load(Snapshot("m", 1), model, examples, warm_rounds=1)
+    sink = Collector()
+
+    group.submit(ticket_of(served, sink, np.full((1, 4), 1, np.float32)))
+    sink.wait(1)
+    group.submit(ticket_of(served, sink, np.full((8, 4), 1, np.float32)))
+    one, many = sink.wait(2)
+
+    assert one.outputs is not None
+    assert many.outputs is not None
+    assert one.outputs[0].tolist() == [[201.0]]
+    assert many.outputs[0].tolist() == [[208.0]] * 8
