@@ -19,7 +19,7 @@ from anabranch_testing.gated import GatedBackend
 from anabranch_testing.graphs import scale_model
 from anabranch_testing.http_doors import HttpDoor, Peer, http_door, infer_request
 
-PATIENT = QueueSettings(default_timeout_s=30.0)  # the machine may be busy
+PATIENT = QueueSettings(default_timeout_s=30.0, max_rows=10**7)  # the machine may be busy
 
 
 @pytest.fixture
