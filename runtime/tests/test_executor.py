@@ -267,3 +267,35 @@ def test_a_graph_that_picks_rows_by_their_data_never_runs_without_a_row_to_pick(
     assert many.outputs is not None
     assert one.outputs[0].tolist() == [[201.0]]
     assert many.outputs[0].tolist() == [[208.0]] * 8
+
+
+def test_an_output_of_another_number_of_rows_is_never_handed_out(
+    make_group: MakeGroup, backend: GatedBackend, tmp_path: Path
+) -> None:
+    path = write_graph(
+        tmp_path, "first (float[N, 2] x) => (float[M, 2] y) { y = Unique <axis = 0> (x) }"
+    )
+    model = DenseModel(
+        path,
+        (TensorSpec("x", "FP32", (-1, 2)),),
+        (TensorSpec("y", "FP32", (-1, 2)),),
+        RowLayout(True, 1, (0,), (0,)),
+    )
+    group = make_group()
+    served = load_version(group, model)
+    sink = Collector()
+    ones, twos = np.ones((1, 2), np.float32), np.full((1, 2), 2, np.float32)
+    backend.hold()
+    group.submit(ticket_of(served, sink, ones))
+    assert backend.entered.acquire(timeout=10)
+
+    same = [ticket_of(served, sink, array) for array in (twos, ones, ones)]
+    for ticket in same:
+        group.submit(ticket)
+    backend.gate.set()
+    sink.wait(4)
+
+    # Three rows gave two; alone each gives its own.
+    for ticket, array in zip(same, (twos, ones, ones), strict=True):
+        assert ticket.outputs is not None
+        np.testing.assert_array_equal(ticket.outputs[0], array)
