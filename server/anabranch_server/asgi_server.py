@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 
 from anabranch_server.limits import Limits
 from anabranch_server.ports import Claim
+from anabranch_server.side_protocol import side_protocol
 from anabranch_wire.errors import Unavailable
 
 __all__ = ["AsgiServer"]
@@ -48,7 +49,7 @@ class AsgiServer:
         app: answers requests.
         claim: where to listen.
         limits: bounds on what callers may send.
-        protocol: protocol class in place of uvicorn's own; None for the one that bounds headers.
+        protocol: protocol class of a data door; None for that of the other ports.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class AsgiServer:
         self._server = _Server(
             uvicorn.Config(
                 app,
-                http=protocol or "h11",
+                http=protocol or side_protocol(limits),
                 h11_max_incomplete_event_size=limits.max_header_bytes,
                 loop="none",
                 ws="none",
