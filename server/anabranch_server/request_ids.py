@@ -32,4 +32,8 @@ class RequestIds:
             sent = sent.decode("latin-1")
         if sent is not None and _FIT.fullmatch(sent):
             return sent
+        return self.make()
+
+    def make(self) -> str:
+        """Return a new id."""
         return f"{self._prefix}-{next(self._numbers):x}"

@@ -19,7 +19,7 @@ def kept(
 ) -> bool:
     headers = HEADERS if headers is None else headers
     heads = KnownHeads()
-    known = KnownHead(TARGET, dict(headers), RequestHead(), 5)
+    known = KnownHead(TARGET, dict(headers), RequestHead(), 5, is_short=True)
     heads.keep(text, known, url, headers)
     return heads.find(text) is known
 
@@ -71,6 +71,8 @@ def test_heads_are_not_kept_without_bound() -> None:
     for place in range(2000):
         url = b"/v2/models/m%d/infer" % place
         text = TEXT.replace(URL, url)
-        heads.keep(text, KnownHead(TARGET, dict(HEADERS), RequestHead(), 5), url, HEADERS)
+        heads.keep(
+            text, KnownHead(TARGET, dict(HEADERS), RequestHead(), 5, is_short=True), url, HEADERS
+        )
         assert heads.find(text) is not None
     assert heads.find(TEXT.replace(URL, b"/v2/models/m0/infer")) is None

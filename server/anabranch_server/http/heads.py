@@ -11,7 +11,13 @@ from anabranch_wire.errors import InvalidInput, UnsupportedMedia
 
 __all__ = ["RequestHead", "read_head"]
 
-_CONTENT_TYPES: Final = frozenset({b"application/json", b"application/octet-stream"})
+_CONTENT_TYPES: Final = frozenset(
+    {
+        b"application/json",
+        b"application/octet-stream",
+        b"application/x-www-form-urlencoded",  # what `curl -d` says of anything
+    }
+)
 _TIMEOUT: Final = re.compile(rb"[0-9]{1,12}(?:\.[0-9]{1,9})?")
 _DIGITS: Final = re.compile(rb"[0-9]{1,18}")
 

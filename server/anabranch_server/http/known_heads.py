@@ -40,12 +40,14 @@ class KnownHead(msgspec.Struct, frozen=True, gc=False):
         fields: headers by name.
         head: what they say.
         length: bytes of the body.
+        is_short: whether such a body is decoded at once, on the loop.
     """
 
     target: Target
     fields: dict[bytes, bytes]
     head: RequestHead
     length: int
+    is_short: bool
 
 
 class KnownHeads:

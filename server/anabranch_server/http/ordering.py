@@ -133,17 +133,19 @@ class OrderedConnection(HttpToolsProtocol):
     def flush(self) -> None:
         """Write every answer that is ready and whose turn it is, in one piece."""
         turns = self.turns
+        shared = self.shared
         ready: list[bytes] = []
         done: list[Turn] = []
         closes = False
         while turns and not closes and (answer := turns[0].answer) is not None:
             turn = turns.popleft()
             done.append(turn)
-            closes = turn.ending is CLOSES or (not turns and self._is_ending())
-            ready.append(answer.head)
-            ready.append(self.shared.default_lines(self.server_state.default_headers))
-            ready.append(CLOSES if closes else turn.ending)
-            ready += answer.body
+            ending = turn.ending
+            if ending is CLOSES or (not turns and self._is_ending()):
+                closes = True
+                ending = CLOSES
+            dated = shared.default_lines(self.server_state.default_headers)
+            ready += (answer.head, dated, ending, *answer.body)
         if done:
             # Counted first: whoever has an answer finds it in the metrics.
             now = time.monotonic()

@@ -93,6 +93,18 @@ class ReadingConnection(OrderedConnection):
         self._at = 0
         self._read()
 
+    def is_at_rest(self) -> bool:
+        """Whether the next byte begins a request, and nothing holds the reading."""
+        return not (
+            self._input
+            or self.phase is not _IDLE
+            or self.quiet_bytes
+            or self.is_deaf
+            or self._is_reading
+            or self.gate.is_held
+            or self.gate.write_paused
+        )
+
     def flush(self) -> None:
         """Write what is ready, then go on with what was held back for it."""
         super().flush()

@@ -13,10 +13,7 @@ def deadline_for(received: float, queue: QueueSettings, *timeouts_s: float | Non
         queue: the model's default, and the longest time that it grants anyone.
         timeouts_s: limits that came with the request, in seconds; None where there was none.
     """
-    shortest: float | None = None
-    for timeout_s in timeouts_s:
-        if timeout_s is not None and (shortest is None or timeout_s < shortest):
-            shortest = timeout_s
-    if shortest is None:
-        shortest = queue.default_timeout_s
-    return received + min(shortest, queue.max_timeout_s)
+    longest_s = queue.max_timeout_s
+    given = [timeout_s for timeout_s in timeouts_s if timeout_s is not None]
+    wanted_s = min(given) if given else queue.default_timeout_s
+    return received + (wanted_s if wanted_s < longest_s else longest_s)
