@@ -47,8 +47,10 @@ def write_ready(path: Path, ready: Ready) -> None:
     """Put the file in place in one step, so that no reader ever sees a part of it.
 
     Raises:
-        Unavailable: it cannot be written.
+        Unavailable: it cannot be written, or something that is no file stands there.
     """
+    if path.exists() and not path.is_file():  # a device would be replaced like a file
+        raise Unavailable(f"ready file {path}: expected a file, or nothing yet")
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         temporary.write_bytes(msgspec.json.encode(ready) + b"\n")
@@ -60,9 +62,10 @@ def write_ready(path: Path, ready: Ready) -> None:
 
 
 def remove_ready(path: Path) -> None:
-    """Take the file away, if it is there."""
+    """Take the file away, if it is there; what is no file stays."""
     with suppress(OSError):
-        path.unlink()
+        if path.is_file():
+            path.unlink()
 
 
 def seconds_since_start() -> float:
