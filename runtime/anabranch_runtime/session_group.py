@@ -217,14 +217,17 @@ class SessionGroup:
                 given, executor.given = executor.given, None
                 if given is not None:
                     executor.computing = 1
+                    self._wake_for_the_rest()
                     return [given]
                 wait_s = self._pending.fill_time(delay_s, time.monotonic()) if delay_s else 0.0
                 if wait_s <= 0.0 or self._closed:
                     batch, late = self._pending.take(time.monotonic())
                     executor.computing = len(batch)
-                    if not batch and not late:
-                        if self._closed:
-                            return None
+                    if batch or late:
+                        self._wake_for_the_rest()
+                    elif self._closed:
+                        return None
+                    else:
                         wait_s = -1.0
                         self._idle.append(executor)
                 else:
@@ -241,6 +244,15 @@ class SessionGroup:
                         continue
                 # A submitter took it off the idle list at that very moment.
                 executor.wake.acquire()
+
+    def _wake_for_the_rest(self) -> None:
+        """Let another executor look after what a batch left behind; the lock is held.
+
+        Without a delay there is no need: each ticket that finds executors asleep wakes one. With
+        one, the executor that goes to work may have been the only one to watch the time.
+        """
+        if self._pending.requests and self._idle and self.settings.batching.max_delay_s:
+            self._idle.pop().wake.release()
 
     def _drop(self, tickets: list[Ticket]) -> None:
         now = time.monotonic()

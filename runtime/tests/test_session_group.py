@@ -245,6 +245,40 @@ def test_a_delay_ends_without_company(make_group: MakeGroup, tmp_path: Path) -> 
     assert done.started - done.submitted >= 0.015
 
 
+def test_a_delay_holds_for_what_a_full_batch_left_behind(
+    make_group: MakeGroup, backend: GatedBackend, tmp_path: Path
+) -> None:
+    group = make_group(3, BatchSettings(max_rows=4, max_delay_s=0.2, split_rows=0))
+    served = load_version(group, scale_model(tmp_path))
+    sink = Collector()
+    until_asleep(group)
+    backend.hold()
+
+    group.submit(ticket_of(served, sink, rows(1, 2, 3)))
+    until_asleep(group)
+    group.submit(ticket_of(served, sink, rows(1, 2, 3)))
+
+    for _ in range(2):
+        assert backend.entered.acquire(timeout=10)
+
+
+def test_a_delay_holds_beside_parts_of_a_large_request(
+    make_group: MakeGroup, backend: GatedBackend, tmp_path: Path
+) -> None:
+    group = make_group(3, BatchSettings(max_rows=16, max_delay_s=0.2, split_rows=10))
+    served = load_version(group, scale_model(tmp_path))
+    sink = Collector()
+    until_asleep(group)
+    backend.hold()
+
+    group.submit(ticket_of(served, sink, rows(1)))
+    until_asleep(group)
+    group.submit(ticket_of(served, sink, rows(*range(20))))
+
+    for _ in range(3):
+        assert backend.entered.acquire(timeout=10)
+
+
 def test_closing_computes_what_waits_and_refuses_more(
     make_group: MakeGroup, backend: GatedBackend, tmp_path: Path
 ) -> None:
