@@ -88,17 +88,24 @@ class PendingQueue:
     def fill_time(self, delay_s: float, now: float) -> float:
         """Seconds that a batch may still wait to fill; 0 or less: take it now.
 
+        A request whose deadline would pass meanwhile is not made to wait.
+
         Args:
             delay_s: longest wait after the oldest ticket arrived.
             now: `time.monotonic()`.
         """
-        for level in self._levels:
-            if level:
-                first = level[0]
-                if not first.version.mergeable or self.rows >= first.version.max_rows:
-                    return 0.0
-                return min(first.submitted + delay_s, first.request.deadline) - now
-        return 0.0
+        firsts = [level[0] for level in self._levels if level]
+        if not firsts:
+            return 0.0
+        version = firsts[0].version
+        oldest = min([ticket.submitted for ticket in firsts])
+        if (
+            not version.mergeable
+            or self.rows >= version.max_rows
+            or any([ticket.request.deadline <= oldest + delay_s for ticket in firsts])
+        ):
+            return 0.0
+        return oldest + delay_s - now
 
     def drain(self) -> list[Ticket]:
         """Remove and return everything."""

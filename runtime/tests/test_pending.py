@@ -158,6 +158,25 @@ def test_fill_time_counts_from_the_oldest_and_ends_when_full(make: Make) -> None
     assert queue.fill_time(0.5, now=10.2) == 0.0
 
 
+def test_fill_time_counts_from_the_oldest_of_every_priority(make: Make) -> None:
+    queue = PendingQueue(2)
+    low, high = make(), make(priority=1)
+    low.submitted, high.submitted = 10.0, 10.4
+    fill(queue, [low, high])
+
+    assert queue.fill_time(0.5, now=10.4) == pytest.approx(0.1)
+
+
+def test_nobody_waits_for_company_until_it_is_too_late(make: Make) -> None:
+    queue = PendingQueue(1)
+    hasty = make(deadline=10.3)
+    hasty.submitted = 10.0
+    queue.push(hasty)
+
+    assert queue.fill_time(0.5, now=10.0) == 0.0
+    assert queue.fill_time(0.2, now=10.0) == pytest.approx(0.2)
+
+
 def test_drain_empties_every_level(make: Make) -> None:
     queue = PendingQueue(2)
     tickets = [make(), make(priority=1)]
