@@ -114,18 +114,20 @@ class Executor:
         if not alone:
             _check_rows(version, outputs, run_rows)
         finished = time.monotonic()
+        # One copy out of staging for the whole batch: answers are views of it and of nothing else.
+        kept = [array.copy() for array in outputs]
         begin = 0
         for ticket in batch:
             request = ticket.request
-            end = begin + request.rows
-            wanted = [outputs[i] for i in request.outputs] if request.outputs else outputs
-            ticket.outputs = tuple(
-                [array.copy() if alone else array[begin:end].copy() for array in wanted]
-            )
+            wanted = [kept[i] for i in request.outputs] if request.outputs else kept
+            if not alone:
+                end = begin + request.rows
+                wanted = [array[begin:end] for array in wanted]
+                begin = end
+            ticket.outputs = tuple(wanted)
             ticket.started = started
             ticket.finished = finished
             ticket.batch_rows = rows
-            begin = end
 
 
 def deliver(tickets: list[Ticket]) -> None:
@@ -190,11 +192,8 @@ def _stage_together(binding: Binding, batch: list[Ticket], rows: int, run_rows: 
 
 def _fill(staged: NDArray[np.generic], arrays: list[NDArray[np.generic]]) -> None:
     """Copy `arrays` one below the other into `staged`; repeat the last row, if any, to its end."""
-    rows = 0
-    for array in arrays:
-        end = rows + len(array)
-        staged[rows:end] = array
-        rows = end
+    rows = sum([len(array) for array in arrays])
+    np.concatenate(arrays, out=staged[:rows])
     if len(staged) > rows:
         nothing = b"" if staged.dtype == np.object_ else 0
         staged[rows:] = staged[rows - 1] if rows else nothing

@@ -58,8 +58,8 @@ class Ticket:
         submitted: `time.monotonic()` when the group took it.
         started: `time.monotonic()` when its (last) batch began; 0.0 if it never ran.
         finished: `time.monotonic()` when its result was complete.
-        outputs: the answer, one array per wanted output, owned by the ticket (never a view of
-            staging); None until finished or when it failed.
+        outputs: the answer, one array per wanted output, never a view of staging: those of one
+            batch share a copy that nobody changes. None until finished or when it failed.
         error: why there is no answer.
         cancelled: set by the door when the caller left; work not yet begun is then dropped.
         batch_rows: rows of the batch it was computed in.
