@@ -25,9 +25,7 @@ check: setup ## lint, types, layering, formatting, generated files
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 	$(BIN)/pyright
-	scripts/generate_protos
-	scripts/generate_stubs
-	git diff --exit-code -- clients runtime/anabranch_runtime/_native.pyi
+	scripts/generate_stubs --check
 	$(BIN)/python benchmarks/report.py --check
 
 check-native: setup ## ctest: plain, ASan and UBSan, TSan (short)

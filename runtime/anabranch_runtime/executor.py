@@ -115,7 +115,11 @@ class Executor:
             _check_rows(version, outputs, run_rows)
         finished = time.monotonic()
         # One copy out of staging for the whole batch: answers are views of it and of nothing else.
-        kept = [array.copy() for array in outputs]
+        asked = None if any([not t.request.outputs for t in batch]) else _asked_for(batch)
+        kept = [
+            array.copy() if asked is None or index in asked else array[:0]
+            for index, array in enumerate(outputs)
+        ]
         begin = 0
         for ticket in batch:
             request = ticket.request
@@ -148,6 +152,11 @@ def _hand_over(sink: ReplySink, tickets: list[Ticket]) -> None:
         sink.deliver(tickets)
     except Exception:  # the loop's edge: one door's fault must not silence an executor for all
         _log.exception("answers could not be delivered", extra={"event": "delivery_error"})
+
+
+def _asked_for(batch: list[Ticket]) -> set[int]:
+    """Outputs that some request of `batch` names."""
+    return {index for ticket in batch for index in ticket.request.outputs}
 
 
 def _rows_of(batch: list[Ticket]) -> int:
