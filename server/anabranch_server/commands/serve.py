@@ -1,9 +1,10 @@
 """`anabranch serve DIR`: almost every flag is a setting of `anabranch_server.settings`."""
 
 import os
+import signal
 import sys
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, NoReturn
 
 import typer
 
@@ -155,6 +156,11 @@ def serve(
     ] = False,
 ) -> None:
     """Serve the models of a repository until SIGTERM or Ctrl-C."""
+    # The server catches them once it runs. Until then its modules are read, for a second or more,
+    # and as the first process of a container it would not even get a SIGTERM that nobody catches.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _leave)
+
     from anabranch_server.cores import usable_cores
     from anabranch_server.settings import read_settings, serve_config
     from anabranch_wire.errors import AnabranchError
@@ -178,3 +184,8 @@ def serve(
     from anabranch_server.serve import run_server
 
     raise typer.Exit(run_server(told))
+
+
+def _leave(*_: object) -> NoReturn:
+    """End with the code of an orderly end: nothing was accepted yet."""
+    sys.exit(0)
