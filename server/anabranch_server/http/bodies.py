@@ -14,6 +14,7 @@ __all__ = ["Decoded", "decode_body", "is_long"]
 
 _LONG_JSON_BYTES: Final = 131_072
 _LONG_CODED_BYTES: Final = 4096
+_LONG_BYTES: Final = 524_288
 
 Decoded = tuple[ScoreRequest, ServedVersion, Encode]
 """What to compute, the version that computes it, and what makes the answer."""
@@ -23,7 +24,8 @@ def is_long(head: RequestHead, size: int) -> bool:
     """Whether decoding may take so long that the loop had better not wait for it.
 
     A compressed body may become a thousand times as large; numbers in JSON take about 1.5 ms a
-    megabyte. Binary tensors are not touched at all.
+    megabyte. Binary numbers are not touched at all, but binary strings are read one by one, and the
+    model that knows which of them a body holds is not asked here.
 
     Args:
         head: what the headers say.
@@ -31,6 +33,8 @@ def is_long(head: RequestHead, size: int) -> bool:
     """
     if head.coding is not None:
         return size > _LONG_CODED_BYTES
+    if size > _LONG_BYTES:
+        return True
     return (size if head.json_bytes is None else head.json_bytes) > _LONG_JSON_BYTES
 
 
