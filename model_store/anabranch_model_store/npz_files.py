@@ -11,7 +11,7 @@ import numpy as np
 from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
-from anabranch_wire.errors import Corrupt, InvalidInput, TooLarge
+from anabranch_wire.errors import InvalidInput, TooLarge
 
 __all__ = ["MAX_BYTES", "read_npz"]
 
@@ -34,8 +34,7 @@ def read_npz(path: Path, what: str) -> dict[str, NDArray[np.generic]]:
 
     Raises:
         TooLarge: more than 256 MiB uncompressed, or more than 4,096 arrays.
-        Corrupt: it is no .npz file, or damaged.
-        InvalidInput: an array holds Python objects or records.
+        InvalidInput: it is no .npz file, is damaged, or an array holds Python objects or records.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -53,7 +52,7 @@ def read_npz(path: Path, what: str) -> dict[str, NDArray[np.generic]]:
                 for member in members
             }
     except _MALFORMED as error:
-        raise Corrupt(f"{what}: no .npz file: {str(error)[:200]}") from None
+        raise InvalidInput(f"{what}: no .npz file: {str(error)[:200]}") from None
 
 
 def _read_npy(data: bytes, what: str) -> NDArray[np.generic]:
@@ -69,7 +68,9 @@ def _read_npy(data: bytes, what: str) -> NDArray[np.generic]:
         raise InvalidInput(f"{what}: elements are Python objects or records; expected plain ones")
     begin, count = file.tell(), math.prod(shape)
     if min(shape, default=0) < 0 or count * dtype.itemsize != len(data) - begin:
-        raise Corrupt(f"{what}: {len(data) - begin} bytes do not hold {dtype.name}{list(shape)}")
+        raise InvalidInput(
+            f"{what}: {len(data) - begin} bytes do not hold {dtype.name}{list(shape)}"
+        )
     flat: NDArray[np.generic] = (
         np.frombuffer(data, dtype, count, begin) if dtype.itemsize else np.empty(count, dtype)
     )

@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 
 from anabranch_model_store.containment import resolve_file
 from anabranch_model_store.version_files import VersionFiles
-from anabranch_wire.errors import Corrupt, InvalidInput, NotFound, TooLarge, Unavailable
+from anabranch_wire.errors import InvalidInput, NotFound, TooLarge, Unavailable
 
 __all__ = ["OnnxFile", "check_onnx_file"]
 
@@ -52,8 +52,8 @@ def check_onnx_file(files: VersionFiles, name: str, *, allow_custom_ops: bool = 
 
     Raises:
         NotFound: the version has no such file.
-        Corrupt: it is no ONNX protobuf, or external weights are missing or cut off.
-        InvalidInput: weights lie outside the version, or operators are of unknown domains.
+        InvalidInput: it is no ONNX protobuf, external weights are missing, cut off or outside the
+            version, or operators are of unknown domains.
         TooLarge: more than 2 GiB without its external weights.
         Unavailable: it cannot be read.
     """
@@ -71,12 +71,12 @@ def check_onnx_file(files: VersionFiles, name: str, *, allow_custom_ops: bool = 
     try:
         model = onnx.load_model_from_string(data)
         if not model.HasField("graph"):
-            raise Corrupt(f"{name}: no ONNX model: it holds no graph")
+            raise InvalidInput(f"{name}: no ONNX model: it holds no graph")
         if not allow_custom_ops:
             _check_domains(model, name)
         external = _external_files(model, files, path, name)
     except (DecodeError, UnicodeDecodeError, ValueError) as error:
-        raise Corrupt(f"{name}: no ONNX model: {error}") from None
+        raise InvalidInput(f"{name}: no ONNX model: {error}") from None
     return OnnxFile(path, external, size + sum(file.stat().st_size for file in external))
 
 
@@ -124,7 +124,7 @@ def _external_file(path: Path, location: str, allowed: frozenset[Path], place: s
         # Backends look for weights beside the real file, so that is where they have to be.
         file = resolve_file(path.parent, location)
     except NotFound:
-        raise Corrupt(f"{place}: {location[:_SHOWN]}: missing") from None
+        raise InvalidInput(f"{place}: {location[:_SHOWN]}: missing") from None
     except InvalidInput as error:
         raise InvalidInput(f"{place}: {error.message}") from None
     if file not in allowed:
@@ -145,7 +145,7 @@ def _check_extent(tensor: onnx.TensorProto, entries: dict[str, str], size: int, 
     needed = max(int(numbers["length"]), (math.prod(tensor.dims) * bits + 7) // 8)
     begin = int(numbers["offset"])
     if begin + needed > size:
-        raise Corrupt(
+        raise InvalidInput(
             f"{place}: expected bytes {begin} to {begin + needed}, but the file has {size}"
         )
 

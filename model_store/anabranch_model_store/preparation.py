@@ -92,7 +92,7 @@ def prepare_version(
 
     Raises:
         NotFound: there is no such version, or no ONNX file in it.
-        Corrupt: a file is damaged.
+        Corrupt: a file is missing or not what the manifest says.
         InvalidInput: a file is malformed, contradicts another, or gives other answers than it says.
         Unsupported: it needs what this release does not have.
         TooLarge: it passes a limit, or does not fit into memory.

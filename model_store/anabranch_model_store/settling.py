@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from anabranch_model_store.containment import resolve_inside
-from anabranch_wire.errors import InvalidInput, NotFound, TooLarge, Unavailable
+from anabranch_wire.errors import InvalidInput, TooLarge, Unavailable
 
 __all__ = ["FileStat", "FolderListing", "Stillness", "is_settled", "list_files", "observe"]
 
@@ -66,14 +66,13 @@ def list_files(folder: Path) -> FolderListing:
     Raises:
         InvalidInput: a link leads out of the folder, or something is neither file nor folder.
         TooLarge: more than 100,000 files.
-        NotFound: the folder is gone.
-        Unavailable: the folder cannot be read.
+        Unavailable: the folder is gone or cannot be read.
     """
     walk = _Walk(folder)
     try:
         walk.enter("", (folder.resolve(strict=True),))
     except FileNotFoundError:
-        raise NotFound("the version folder is gone, or changes while it is read") from None
+        raise Unavailable("the version folder is gone, or changes while it is read") from None
     except OSError as error:
         raise Unavailable(f"the version folder cannot be read: {error.strerror}") from None
     return FolderListing(tuple(sorted(walk.files)), walk.modified_ns)

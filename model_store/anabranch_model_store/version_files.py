@@ -70,7 +70,7 @@ def verify_version(folder: Path, snapshot: Snapshot) -> VersionFiles:
         InvalidInput: the manifest is malformed, or a name or link leads out of the folder.
         Unsupported: the manifest is newer than this release reads.
         Conflict: without a manifest: files changed while they were read.
-        NotFound, TooLarge, Unavailable: the folder cannot be read.
+        TooLarge, Unavailable: the folder cannot be read.
     """
     listing = list_files(folder)
     found = read_manifest(folder, snapshot)

@@ -65,9 +65,8 @@ def read_samples(
         outputs: what it gives.
 
     Raises:
-        InvalidInput: a request does not fit the model; the message names file, tensor, what was
-            found and what was expected.
-        Corrupt: a file is damaged.
+        InvalidInput: a file is damaged, or a request does not fit the model; the message names
+            file, tensor, what was found and what was expected.
         TooLarge: a file or array passes a limit.
     """
     samples: list[Sample] = []

@@ -8,7 +8,7 @@ from onnx import numpy_helper
 
 from anabranch_model_store.onnx_files import check_onnx_file
 from anabranch_model_store.version_files import VersionFiles, verify_version
-from anabranch_wire.errors import AnabranchError, Corrupt, InvalidInput, NotFound, TooLarge
+from anabranch_wire.errors import AnabranchError, InvalidInput, NotFound, TooLarge
 from anabranch_wire.snapshots import Snapshot
 
 BRANCHES = """
@@ -83,7 +83,7 @@ def test_weights_that_may_lie_elsewhere_are_refused(tmp_path: Path, location: st
     (folder / "w.bin").write_bytes(b"12345678")
     files = write(folder, external(location))
     (folder / "link.bin").symlink_to("../outside.bin")
-    with pytest.raises((InvalidInput, Corrupt), match=r"model\.onnx: external data of 'w': "):
+    with pytest.raises(InvalidInput, match=r"model\.onnx: external data of 'w': "):
         check_onnx_file(files, "model.onnx")
 
 
@@ -134,8 +134,8 @@ def test_weights_of_any_part_of_the_model_are_looked_at(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("entries", "error", "message"),
     [
-        ({"offset": "9"}, Corrupt, "expected bytes 9 to 17, but the file has 16"),
-        ({"length": "17"}, Corrupt, "expected bytes 0 to 17, but the file has 16"),
+        ({"offset": "9"}, InvalidInput, "expected bytes 9 to 17, but the file has 16"),
+        ({"length": "17"}, InvalidInput, "expected bytes 0 to 17, but the file has 16"),
         ({"offset": "-1"}, InvalidInput, "offset '-1'; expected a number of bytes"),
         ({"length": "1e3"}, InvalidInput, "length '1e3'"),
         ({"offset": "9" * 30}, InvalidInput, "offset"),
@@ -179,7 +179,7 @@ def test_custom_operators_need_to_be_allowed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("data", [b"", b"\x00", b"not a model", b"\x0a", bytes(1000)])
 def test_bytes_that_are_no_model_are_corrupt(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "model.onnx").write_bytes(data)
-    with pytest.raises(Corrupt, match=r"model\.onnx: no ONNX model"):
+    with pytest.raises(InvalidInput, match=r"model\.onnx: no ONNX model"):
         check_onnx_file(version(tmp_path), "model.onnx")
 
 
@@ -218,4 +218,4 @@ def test_ten_thousand_mutations_are_opened_or_refused(tmp_path: Path) -> None:
         except AnabranchError as error:
             refusals.append(error)
     assert 2000 < len(refusals) < 9000
-    assert {type(error) for error in refusals} <= {Corrupt, InvalidInput}
+    assert {type(error) for error in refusals} == {InvalidInput}

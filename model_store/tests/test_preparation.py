@@ -352,7 +352,7 @@ def test_a_version_without_its_graph_says_what_it_found(
     with pytest.raises(NotFound, match="no version 2"):
         prepare_version(repository.folder, 2, read_deployment(repository.folder.path), runner)
     repository.write("1/model.onnx", "not a model")
-    assert "no ONNX model" in refusal(repository, runner, Corrupt)
+    assert "no ONNX model" in refusal(repository, runner, InvalidInput)
 
 
 def test_a_published_version_is_verified_and_named(tmp_path: Path, runner: OrtModelRunner) -> None:

@@ -10,7 +10,7 @@ from anabranch_model_store.settling import (
     list_files,
     observe,
 )
-from anabranch_wire.errors import InvalidInput, NotFound
+from anabranch_wire.errors import InvalidInput, Unavailable
 
 OLD = FolderListing((FileStat("model.onnx", 10, 50_000_000_000),), 50_000_000_000)
 GROWN = FolderListing((FileStat("model.onnx", 20, 50_000_000_000),), 50_000_000_000)
@@ -98,5 +98,5 @@ def test_pipes_and_missing_folders_are_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "model.onnx")
     with pytest.raises(InvalidInput, match=r"model\.onnx: neither a file nor a folder"):
         list_files(tmp_path)
-    with pytest.raises(NotFound):
+    with pytest.raises(Unavailable):
         list_files(tmp_path / "absent")

@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,6 +48,47 @@ def test_a_known_model_without_a_version_is_unavailable(catalog: Catalog) -> Non
         catalog.resolve("broken")
     with pytest.raises(NotFound):
         catalog.resolve("nothing")
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ({"versions": ()}, "no version is loaded"),
+        ({"versions": (), "default_label": "stable"}, "no version is loaded"),
+        (
+            {"versions": (1, 2), "labels": {"stable": 42}, "default_label": "stable"},
+            "default label 'stable' names version 42, which is not loaded; loaded: 1, 2",
+        ),
+        (
+            {"versions": (1,), "labels": {"canary": 1}, "default_label": "stable"},
+            "default label 'stable' names no version; loaded: 1",
+        ),
+        ({"versions": (1,)}, "no version answers by default; loaded: 1"),
+    ],
+)
+def test_what_keeps_a_model_from_answering_is_said(
+    tmp_path: Path, state: dict[str, Any], said: str
+) -> None:
+    model = scale_model(tmp_path)
+    versions = {number: served_version(model, number) for number in state.pop("versions")}
+    catalog = Catalog()
+    catalog.publish("ctr", ServingState(versions, **state))
+
+    with pytest.raises(Unavailable) as caught:
+        catalog.resolve("ctr")
+
+    assert caught.value.message == f"model 'ctr': {said}"
+
+
+def test_an_unknown_model_is_answered_with_the_known_ones() -> None:
+    catalog = Catalog()
+    with pytest.raises(NotFound, match=r"model 'x' is not known; known: none$"):
+        catalog.resolve("x")
+    for index in range(30):
+        catalog.publish(f"m{index:02}", ServingState({}))
+
+    with pytest.raises(NotFound, match=r"known: m00, m01, .*, m19 and 10 more$"):
+        catalog.state("m30")
 
 
 def test_readiness_needs_every_required_model(catalog: Catalog) -> None:

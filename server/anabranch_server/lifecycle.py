@@ -1,11 +1,15 @@
 """Where the process stands between start and exit; one owner moves it on, everyone reads it."""
 
 from enum import Enum
+from typing import Final
 
 from anabranch_runtime.catalog import Catalog
 from anabranch_wire.errors import Unavailable
 
 __all__ = ["Lifecycle", "Phase"]
+
+_SHOWN: Final = 20
+"""How many models the reason for not being ready lists."""
 
 
 class Phase(Enum):
@@ -45,19 +49,19 @@ class Lifecycle:
         """Return when the process is ready.
 
         Raises:
-            Unavailable: it is starting, draining, or a required model has no version; says which.
+            Unavailable: it is starting, draining, or a required model cannot answer; says which
+                and why.
         """
         if self._phase is not Phase.SERVING:
             raise Unavailable(f"the server is {self._phase.value}")
         if not self._catalog.is_ready(allow_empty=self._allow_empty):
             missing = [
-                name
-                for name, state in self._catalog.states.items()
+                f"{name} ({state.absence()})"
+                for name, state in sorted(self._catalog.states.items())
                 if state.required and state.default is None
             ]
-            named = ", ".join(sorted(missing)[:20])
-            raise Unavailable(
-                f"required models without a loaded version: {named}"
-                if missing
-                else "the repository has no model"
-            )
+            if not missing:
+                raise Unavailable("the repository has no model")
+            more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
+            named = ", ".join(missing[:_SHOWN])
+            raise Unavailable(f"required models that cannot answer: {named}{more}")

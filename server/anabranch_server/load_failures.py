@@ -22,7 +22,7 @@ _REASONS: Final[tuple[tuple[type[AnabranchError], FailureReason], ...]] = (
     (InvalidInput, "invalid"),
     (Unsupported, "invalid"),
     (TooLarge, "too_large"),
-    (NotFound, "unreachable"),
+    (NotFound, "invalid"),
     (Unavailable, "unreachable"),
     (Conflict, "unreachable"),
 )

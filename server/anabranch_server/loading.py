@@ -7,9 +7,9 @@ place. Nothing that lies in a repository ends the server.
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from anabranch_model_store.memory import available_bytes
 from anabranch_model_store.repository import ModelFolder, report_ignored, scan_repository
@@ -23,7 +23,7 @@ from anabranch_runtime.served import ServedVersion
 from anabranch_server.config import RepositoryConfig
 from anabranch_server.describe import FailureView
 from anabranch_server.load_failures import failure_reason
-from anabranch_server.stillness import complete_versions
+from anabranch_server.stillness import complete_versions, restless_models
 from anabranch_server.worker import Worker
 from anabranch_wire.errors import AnabranchError, Conflict, Internal, NotFound
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 __all__ = ["Loader"]
 
 _log = logging.getLogger(__name__)
+
+_SHOWN: Final = 20
 
 
 class Loader:
@@ -70,11 +72,23 @@ class Loader:
         for name in sorted({*scan.models, *(self._repository.models or ())}):
             self._worker.publish(name, ServingState({}))
             if name not in scan.models:
-                self._failed(name, 0, NotFound(f"the repository has no model {name!r}"))
+                self._failed(name, None, NotFound("the repository has no such model"))
+        self._say_what_is_waited_for(scan.models.values())
         runner = OrtModelRunner()
         for folder in scan.models.values():
             if not self._stopping.is_set():
                 self._load_model(folder, runner)
+
+    def _say_what_is_waited_for(self, folders: Iterable[ModelFolder]) -> None:
+        """Log why nothing happens for some seconds, where that is so."""
+        settle_s = self._repository.settle_s
+        if models := restless_models(folders, settle_s):
+            _log.info(
+                "waiting until the files of %s have lain still for %g s",
+                f"model {models[0]}" if len(models) == 1 else f"{len(models)} models",
+                settle_s,
+                extra={"event": "settling", "models": models[:_SHOWN], "settle_s": settle_s},
+            )
 
     def _load_model(self, folder: ModelFolder, runner: OrtModelRunner) -> None:
         """Load the versions that the policy names; broken ones make room for older ones."""
@@ -82,7 +96,7 @@ class Loader:
             deployment = read_deployment(folder.path)
             check_deployment(deployment)
         except AnabranchError as error:
-            self._failed(folder.name, max(folder.versions, default=0), error)
+            self._failed(folder.name, None, error)
             return
         available = set(complete_versions(folder, self._repository.settle_s, self._stopping))
         for number in folder.versions.keys() - available:
@@ -101,11 +115,12 @@ class Loader:
         for absent in selection.missing:
             if absent not in folder.versions:
                 self._failed(folder.name, absent, NotFound("named by serving.yaml, but not there"))
-        labels, traffic = deployment.labels, deployment.traffic
+        labels, default_label = deployment.labels, deployment.traffic.default
         state = ServingState(
             versions=MappingProxyType(loaded),
             labels=labels,
-            default=default_version(loaded, labels, traffic.default),
+            default=default_version(loaded, labels, default_label),
+            default_label=default_label,
             required=deployment.required,
         )
         self._worker.publish(folder.name, state)
@@ -172,14 +187,15 @@ class Loader:
             user_inputs=prepared.user_inputs,
         )
 
-    def _failed(self, model: str, version: int, error: AnabranchError) -> None:
+    def _failed(self, model: str, version: int | None, error: AnabranchError) -> None:
+        """Report what went wrong with a version, or with the model itself."""
         reason = failure_reason(error)
         failure = FailureView(time.time(), version, None, reason, error.message)
         self._failures = MappingProxyType({**self._failures, model: failure})
         _log.error(
-            "model %s: version %d is not served: %s",
+            "model %s: %s%s",
             model,
-            version,
+            "" if version is None else f"version {version} is not served: ",
             error.message,
             extra={
                 "event": "reload",

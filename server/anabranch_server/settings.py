@@ -20,6 +20,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from anabranch_model_store.folder_levels import check_repository_level
 from anabranch_server.config import (
     Addresses,
     AuthConfig,
@@ -230,7 +231,7 @@ def serve_config(read: ReadSettings, repository: str, cores: int) -> ServeConfig
         cores: usable cores of the machine.
 
     Raises:
-        InvalidInput: the repository is not a folder.
+        InvalidInput: the repository is not a folder, or one inside a repository.
         Unsupported: a setting asks for what this release does not have.
     """
     settings = read.settings
@@ -287,6 +288,10 @@ def _repository_path(text: str) -> Path:
     path = Path(text)
     if not path.is_dir():
         raise InvalidInput(f"{text}: expected a folder with one folder per model")
+    try:
+        check_repository_level(path)
+    except OSError as error:
+        raise InvalidInput(f"{text}: cannot be read: {error.strerror}") from None
     return path.absolute()
 
 

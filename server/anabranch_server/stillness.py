@@ -2,16 +2,29 @@
 
 import threading
 import time
+from collections.abc import Iterable
 from typing import Final
 
 from anabranch_model_store.repository import ModelFolder, VersionFolder
 from anabranch_model_store.settling import Stillness, is_settled, list_files, observe
 from anabranch_wire.errors import AnabranchError
 
-__all__ = ["complete_versions"]
+__all__ = ["complete_versions", "restless_models"]
 
 _PATIENCE_S: Final = 30.0
 _LOOK_S: Final = 0.25
+
+
+def restless_models(folders: Iterable[ModelFolder], settle_s: float) -> tuple[str, ...]:
+    """Return the names of models with a version that `complete_versions` would wait for."""
+    return tuple(
+        folder.name
+        for folder in folders
+        if not all(
+            version.published or _is_still(version, number, {}, settle_s)
+            for number, version in folder.versions.items()
+        )
+    )
 
 
 def complete_versions(

@@ -88,6 +88,12 @@ class Supervisor:
             await self._metrics.start()
             await self._admin.start()
             await self._worker.open(self._claims.http, self._claims.grpc, self._config.grpc)
+            _log.info(
+                "listening: HTTP on %s, gRPC on %s",
+                self._claims.http,
+                self._claims.grpc,
+                extra={"event": "listening", **self._addresses()},
+            )
             self._loading.start()
             await self._first_of(self._loaded, self._stopping)
             if not self._stopping.is_set():
@@ -134,26 +140,28 @@ class Supervisor:
             ready.grpc,
             extra={
                 "event": "ready",
-                "http": ready.http,
-                "grpc": ready.grpc,
-                "metrics": ready.metrics,
-                "admin": ready.admin,
+                **self._addresses(),
                 "models": ready.models,
                 "seconds": ready.seconds,
             },
         )
 
+    def _addresses(self) -> dict[str, str]:
+        claims = self._claims
+        return {
+            "http": str(claims.http),
+            "grpc": str(claims.grpc),
+            "metrics": str(claims.metrics),
+            "admin": str(claims.admin),
+        }
+
     def _ready(self) -> Ready:
         pid = os.getpid()
-        claims = self._claims
         return Ready(
             pid=pid,
             supervisor=pid,
             loader=None,
-            http=str(claims.http),
-            grpc=str(claims.grpc),
-            metrics=str(claims.metrics),
-            admin=str(claims.admin),
+            **self._addresses(),
             admin_grpc=None,
             workers=(pid,),
             models=self._worker.snapshots(),

@@ -1,4 +1,5 @@
 from collections.abc import Iterator
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -67,7 +68,7 @@ def test_an_unknown_model_is_404(app: FastAPI) -> None:
     response = fetch(app, "/admin/v1/models/nope")
 
     assert response.status_code == 404
-    assert response.json() == {"error": "model 'nope' is not known"}
+    assert response.json() == {"error": "model 'nope' is not known; known: scale"}
 
 
 def test_workers_and_settings_are_shown_as_given(app: FastAPI) -> None:
@@ -162,7 +163,7 @@ def test_the_status_page_says_why_the_server_is_not_ready(
 
     text = fetch(app, "/").text
 
-    assert "Not ready: required models without a loaded version: empty" in text
+    assert "Not ready: required models that cannot answer: empty (no version is loaded)" in text
     assert fetch(app, "/status.css").status_code == 200
 
 
@@ -184,3 +185,11 @@ def test_nullable_fields_are_described_in_the_words_of_openapi_3_0(app: FastAPI)
     assert properties["last_error"]["nullable"] is True
     assert properties["last_error"]["allOf"] == [{"$ref": "#/components/schemas/FailureView"}]
     assert fetch(app, "/docs").status_code == 200
+
+
+def test_what_is_wrong_with_a_model_itself_names_no_version(context: DoorContext) -> None:
+    failures = {"scale": replace(FAILURE, version=None)}
+    app = create_admin_app(context, AdminSources({}, list, lambda: failures))
+
+    assert fetch(app, "/admin/v1/models/scale").json()["last_error"]["version"] is None
+    assert "UTC: checksum: expected" in fetch(app, "/").text

@@ -86,7 +86,7 @@ def test_a_known_model_without_a_version_is_unavailable(context: DoorContext, ap
     for route in ("", "/ready", "/config"):
         response = fetch(app, f"/v2/models/empty{route}")
         assert response.status_code == 503
-        assert "no loaded version" in error_of(response)
+        assert "no version is loaded" in error_of(response)
 
 
 def test_the_configuration_says_how_rows_and_queue_are_treated(app: FastAPI) -> None:

@@ -321,6 +321,13 @@ def test_health_answers_while_models_wait_to_be_complete(tmp_path: Path) -> None
     repository = tmp_path / "repository"
     scale_model(repository / "scale" / "1")
     with unready_server(repository, tmp_path, "--settle-s", "600") as at:
+        log = tmp_path / "server.log"
+        while '"event":"settling"' not in log.read_text():
+            time.sleep(0.02)
+        listening, settling = (json.loads(line) for line in log.read_text().splitlines()[:2])
+        assert (listening["event"], listening["http"]) == ("listening", at["http"])
+        wanted = "waiting until the files of model scale have lain still for 600 s"
+        assert (settling["msg"], settling["models"]) == (wanted, ["scale"])
         status, body = get(at["http"], "/v2/health/ready")
         assert (status, json.loads(body)) == (503, {"error": "the server is starting"})
         assert get(at["http"], "/v2/health/live")[0] == 200
@@ -339,7 +346,7 @@ def test_a_required_model_without_a_good_version_keeps_the_server_up_and_unready
         while '"event":"not_ready"' not in log.read_text():
             time.sleep(0.02)
         status, body = get(at["metrics"], "/health/ready")
-        wanted = {"error": "required models without a loaded version: bad"}
+        wanted = {"error": "required models that cannot answer: bad (no version is loaded)"}
         assert (status, json.loads(body)) == (503, wanted)
         assert score(at["http"], "good")[0] == 200
         assert score(at["http"], "bad")[0] == 503
@@ -360,7 +367,12 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     (broken / "model.onnx").write_bytes(b"\0" * 100)
     (repository / "bad" / "1").mkdir(parents=True)
     (repository / "bad" / "serving.yaml").write_text("required: false\n")
-    options = ("--settle-s", "0", "--models", "scale,bad")
+    absent = repository / "labelled"
+    scale_model(absent / "1")
+    (absent / "serving.yaml").write_text(
+        "{required: false, labels: {stable: 42}, traffic: {default: stable}}\n"
+    )
+    options = ("--settle-s", "0", "--models", "scale,bad,labelled")
     with started_server(repository, tmp_path_factory.mktemp("s"), *options) as running:
         yield running
 
@@ -374,6 +386,28 @@ def test_a_broken_version_makes_room_for_an_older_one(mixed: RunningServer) -> N
     failed = [line for line in named(mixed, "reload") if line["result"] == "failed"]
     reasons = {(line["model"], line["version"]): line["reason"] for line in failed}
     assert reasons[("scale", 2)] == model["last_error"]["reason"]
+    # Nothing was damaged or out of reach: without a manifest there is nothing to compare with.
+    assert reasons == {("scale", 2): "invalid", ("bad", 1): "invalid", ("labelled", 42): "invalid"}
+
+
+def test_a_default_label_on_a_version_that_is_not_there_is_named(mixed: RunningServer) -> None:
+    said = "default label 'stable' names version 42, which is not loaded; loaded: 1"
+    assert score(mixed.http, "labelled") == (503, {"error": f"model 'labelled': {said}"})
+    assert get(mixed.http, "/v2/models/labelled/versions/1")[0] == 200
+
+
+def test_a_chosen_model_that_is_not_there_is_named(tmp_path: Path) -> None:
+    scale_model(tmp_path / "repository" / "scale" / "1")
+    options = ("--settle-s", "0", "--models", "scale,nope")
+    with unready_server(tmp_path / "repository", tmp_path, *options) as at:
+        log = tmp_path / "server.log"
+        while '"event":"not_ready"' not in log.read_text():
+            time.sleep(0.02)
+        lines = [json.loads(line) for line in log.read_text().splitlines()]
+        (failed,) = [line for line in lines if line.get("result") == "failed"]
+        assert failed["msg"] == "model nope: the repository has no such model"
+        assert (failed["version"], failed["reason"]) == (None, "invalid")
+        assert score(at["http"], "scale")[0] == 200
 
 
 def test_a_model_that_is_not_required_never_holds_readiness_back(mixed: RunningServer) -> None:

@@ -221,6 +221,16 @@ def test_the_repository_must_be_a_local_folder(tmp_path: Path) -> None:
         serve_config(read, str(tmp_path / "missing"), cores=1)
 
 
+def test_a_model_is_no_repository(tmp_path: Path) -> None:
+    (tmp_path / "ctr" / "1").mkdir(parents=True)
+    (tmp_path / "ctr" / "1" / "model.onnx").touch()
+    read = read_settings({}, {}, None)
+
+    serve_config(read, str(tmp_path), cores=1)
+    with pytest.raises(InvalidInput, match=f"the repository is {tmp_path}, one level up"):
+        serve_config(read, str(tmp_path / "ctr"), cores=1)
+
+
 def test_every_group_of_the_contract_is_there() -> None:
     groups = {name.partition(".")[0] for name in SETTINGS if "." in name}
     wanted = "limits tls auth store switch runtime grpc gpu feature_log watch"

@@ -98,7 +98,8 @@ def _model_rows(model: ModelView) -> Iterable[Sequence[str]]:
     error = model.last_error
     failure = ""
     if error is not None:
-        failure = f"{_time(error.when)}, version {error.version}: {error.reason}: {error.error}"
+        about = "" if error.version is None else f", version {error.version}"
+        failure = f"{_time(error.when)}{about}: {error.reason}: {error.error}"
     if not model.versions:
         yield (
             _cell(model.name),

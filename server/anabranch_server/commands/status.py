@@ -71,4 +71,5 @@ def _labels(labels: object) -> str:
 def _failure(failure: object) -> str:
     if not isinstance(failure, dict):
         return ""
-    return f"version {failure['version']}: {failure['error']}"
+    version = failure["version"]
+    return str(failure["error"]) if version is None else f"version {version}: {failure['error']}"

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from anabranch_runtime.catalog import Catalog, ServingState
 from anabranch_runtime.served import ServedVersion
 from anabranch_server.describe.repository import ModelState
-from anabranch_wire.errors import NotFound
 
 __all__ = ["FailureView", "ModelView", "SplitView", "VersionView", "model_view", "model_views"]
 
@@ -32,14 +31,14 @@ class FailureView:
 
     Attributes:
         when: seconds since 1970.
-        version: version it was about.
-        delta: delta it was about; null for the version itself.
+        version: version it was about; null for the model itself.
+        delta: delta it was about; null for the version or model itself.
         reason: kind of failure, as in the metrics.
         error: what was found and what was expected.
     """
 
     when: float
-    version: int
+    version: int | None
     delta: int | None
     reason: str
     error: str
@@ -115,10 +114,7 @@ def model_view(catalog: Catalog, failures: Mapping[str, FailureView], name: str)
     Raises:
         NotFound: there is no such model.
     """
-    state = catalog.states.get(name)
-    if state is None:
-        raise NotFound(f"model {name[:140]!r} is not known")
-    return _view(name, state, failures.get(name))
+    return _view(name, catalog.state(name), failures.get(name))
 
 
 def _view(name: str, state: ServingState, failure: FailureView | None) -> ModelView:

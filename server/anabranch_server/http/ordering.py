@@ -134,6 +134,9 @@ class OrderedConnection(HttpToolsProtocol):
         """Write every answer that is ready and whose turn it is, in one piece."""
         turns = self.turns
         shared = self.shared
+        state = self.server_state
+        if state.default_headers is not shared.dated_by:
+            shared.date(state.default_headers)
         ready: list[bytes] = []
         done: list[Turn] = []
         closes = False
@@ -144,14 +147,13 @@ class OrderedConnection(HttpToolsProtocol):
             if ending is CLOSES or (not turns and self._is_ending()):
                 closes = True
                 ending = CLOSES
-            dated = shared.default_lines(self.server_state.default_headers)
-            ready += (answer.head, dated, ending, *answer.body)
+            ready += (answer.head, shared.dated, ending, *answer.body)
         if done:
             # Counted first: whoever has an answer finds it in the metrics.
             now = time.monotonic()
             for turn in done:
                 turn.written(now)
-            self.server_state.total_requests += len(done)
+            state.total_requests += len(done)
             self._write(b"".join(ready))
         if closes:
             self._close()

@@ -39,6 +39,8 @@ class Shared:
         known_heads: heads that need no parser.
         request_ids: chooses the ids that answers echo.
         decoders: threads for bodies that take long to decode; started when there is one.
+        dated_by: the default headers that `dated` was made of.
+        dated: those headers as lines.
     """
 
     def __init__(self, context: DoorContext, routes: HotRoutes) -> None:
@@ -48,8 +50,8 @@ class Shared:
         self.request_ids = RequestIds()
         self.decoders = ThreadPoolExecutor(_DECODERS, thread_name_prefix="http-decode")
         self._parts: LoopParts | None = None
-        self._default_headers: Sequence[tuple[bytes, bytes]] = ()
-        self._default_lines = b""
+        self.dated_by: Sequence[tuple[bytes, bytes]] = ()
+        self.dated = b""
 
     def parts(self, loop: asyncio.AbstractEventLoop, idle_s: float) -> LoopParts:
         """Return the parts for `loop`; the first connection makes them.
@@ -62,9 +64,7 @@ class Shared:
             self._parts = LoopParts(LoopSink(loop), Watch(loop, self.context.limits, idle_s))
         return self._parts
 
-    def default_lines(self, headers: Sequence[tuple[bytes, bytes]]) -> bytes:
-        """Return uvicorn's default headers (the date) as lines; it replaces the list when due."""
-        if headers is not self._default_headers:
-            self._default_headers = headers
-            self._default_lines = b"".join(b"%b: %b\r\n" % header for header in headers)
-        return self._default_lines
+    def date(self, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        """Take uvicorn's default headers (the date), whose list it replaces when due."""
+        self.dated_by = headers
+        self.dated = b"".join(b"%b: %b\r\n" % header for header in headers)
