@@ -6,17 +6,11 @@ meaning, graph, rows, and the requests it brings along.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from anabranch_graph_opt.example_inputs import ExampleInputs
-from anabranch_graph_opt.model_source import open_model
-from anabranch_graph_opt.row_axes import resolve_row_axes
 from anabranch_graph_opt.running import Array, ModelRunner
-from anabranch_graph_opt.signature import read_signature
-from anabranch_model_store.graph_names import check_names, declared_axes
 from anabranch_model_store.memory import check_fits
 from anabranch_model_store.model_yaml import ModelMeaning
-from anabranch_model_store.onnx_files import OnnxFile, check_onnx_file
 from anabranch_model_store.repository import ModelFolder
 from anabranch_model_store.row_layouts import RowQuestion, row_layout
 from anabranch_model_store.serving_yaml import Deployment
@@ -28,20 +22,21 @@ from anabranch_model_store.supported import (
     idle_keys,
     unused_keys,
 )
-from anabranch_model_store.user_inputs import repeat_users, user_inputs
+from anabranch_model_store.version_contents import (
+    VersionContents,
+    find_onnx_file,
+    malformed_graphs_refused,
+    read_contents,
+)
 from anabranch_model_store.version_files import VersionFiles, verify_version
-from anabranch_model_store.warmup_files import read_samples
 from anabranch_model_store.warmup_runs import made_up_examples, proven_examples
 from anabranch_model_store.yaml_files import read_meaning
 from anabranch_runtime.models import DenseModel, RowLayout
-from anabranch_wire.errors import InvalidInput, NotFound
+from anabranch_wire.errors import NotFound
 from anabranch_wire.manifest import Manifest
 from anabranch_wire.snapshots import Snapshot
 
 __all__ = ["PreparedVersion", "prepare_version"]
-
-_MODEL_FILE: Final = "model.onnx"
-_MALFORMED: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,18 +102,15 @@ def prepare_version(
     check_meaning(meaning)
     check_deployment(deployment)
     check_contents(files, deployment)
-    onnx_file = _onnx_file(files, meaning)
+    onnx_file = find_onnx_file(files, meaning)
     check_fits(onnx_file.bytes, deployment.memory.max_bytes, available_bytes)
-
-    try:
-        model, users, examples = _model(onnx_file, files, meaning, deployment, runner)
-    except _MALFORMED as error:
-        # Graphs can be malformed in more ways than their analyses foresee.
-        raise InvalidInput(f"{onnx_file.path.name}: malformed graph: {error}") from error
+    with malformed_graphs_refused(onnx_file):
+        contents = read_contents(onnx_file, files, meaning)
+        model, examples = _model(contents, meaning, deployment, runner)
     return PreparedVersion(
         snapshot=snapshot,
         model=model,
-        user_inputs=users,
+        user_inputs=contents.user_inputs,
         meaning=meaning,
         deployment=deployment,
         manifest=files.manifest,
@@ -128,41 +120,22 @@ def prepare_version(
     )
 
 
-def _onnx_file(files: VersionFiles, meaning: ModelMeaning) -> OnnxFile:
-    name = files.manifest.model_file if files.manifest else _MODEL_FILE
-    if name not in files:
-        others = [path for path in files.bytes if path.endswith(".onnx")]
-        found = f"found {', '.join(others[:5])}" if others else "found no .onnx file at all"
-        raise NotFound(f"the version has no {name}; {found}")
-    return check_onnx_file(files, name, allow_custom_ops="custom_ops" in meaning.optimize.allow)
-
-
 def _model(
-    onnx_file: OnnxFile,
-    files: VersionFiles,
-    meaning: ModelMeaning,
-    deployment: Deployment,
-    runner: ModelRunner,
-) -> tuple[DenseModel, tuple[str, ...], tuple[Mapping[str, Array], ...]]:
-    """Return what a backend builds, its user inputs, and requests that it was seen to compute."""
-    graph = open_model(onnx_file.path)
-    signature = read_signature(graph)
-    check_names(meaning, signature)
-    axes = declared_axes(meaning)
-    row_axes = resolve_row_axes(signature, axes)
-    users = user_inputs(meaning, row_axes)
-    sent = read_samples(files, signature.inputs, signature.outputs)
-    samples = repeat_users(sent, users, signature, row_axes)
+    contents: VersionContents, meaning: ModelMeaning, deployment: Deployment, runner: ModelRunner
+) -> tuple[DenseModel, tuple[Mapping[str, Array], ...]]:
+    """Return what a backend builds, and requests that it was seen to compute."""
+    path, graph, signature = contents.onnx_file.path, contents.graph, contents.signature
+    samples, axes = contents.samples, contents.axes
     source = ExampleInputs(signature, graph, axes) if deployment.warmup.generate else None
     question = RowQuestion(
-        onnx_file.path, graph, signature, axes, source, [sample.inputs for sample in samples]
+        path, graph, signature, axes, source, [sample.inputs for sample in samples]
     )
     rows = row_layout(question, meaning.row_independent, runner)
-    model = DenseModel(onnx_file.path, signature.inputs, signature.outputs, rows)
+    model = DenseModel(path, signature.inputs, signature.outputs, rows)
     if samples:
         budget = meaning.optimize.budget.max_abs_diff
-        return model, users, proven_examples(samples, model, budget, runner)
-    return model, users, () if source is None else made_up_examples(source, model, runner)
+        return model, proven_examples(samples, model, budget, runner)
+    return model, () if source is None else made_up_examples(source, model, runner)
 
 
 def _notes(

@@ -46,6 +46,11 @@ class Staging:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     @property
+    def folder(self) -> Path:
+        """Where the files lie until they are published."""
+        return self._folder
+
+    @property
     def files(self) -> tuple[ListedFile, ...]:
         """What was added so far."""
         return tuple(self._files)

@@ -1,7 +1,8 @@
 """Publishing a full version of a model into a repository on this machine's file system."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -53,6 +54,7 @@ def publish_version(
     golden: Sequence[str | Path] = (),
     step: int | None = None,
     event_time: float | None = None,
+    check: Callable[[Path], None] | None = None,
 ) -> PublishedVersion:
     """Copy a model and what belongs to it into `model_dir/<version>`, all of it or nothing.
 
@@ -71,6 +73,9 @@ def publish_version(
         golden: .json files, each a request with the keys and scores it must give.
         step: training step of the model.
         event_time: time of the newest training event in it, in seconds since 1970.
+        check: called with the folder of all files but the manifest, which it must leave as it is,
+            before the version gets its name; what it raises keeps the version from being published
+            and comes out of here.
 
     Raises:
         Conflict: that version is there already.
@@ -84,50 +89,64 @@ def publish_version(
         parse_version(str(version))
         if (model_dir / str(version)).exists():  # no need to copy gigabytes to learn that
             raise Conflict(f"version {version} of {model} is taken")
+    made = not model_dir.exists()
     try:
         model_dir.mkdir(exist_ok=True)
     except FileNotFoundError:
         raise NotFound(f"{model_dir.parent}: no such repository") from None
-    with Staging(model_dir) as staging:
-        staging.copy(model_onnx, _MODEL_FILE)
-        for path in external_data:
-            staging.copy(model_onnx.parent / path, path)
-        if model_yaml is not None:
-            staging.copy(Path(model_yaml), "model.yaml")
-        _copy_samples(staging, "warmup", warmup, (".npz", ".json"))
-        _copy_samples(staging, "golden", golden, (".json",))
-        entries = tuple(_add_tables(staging, tables or {}))
-        document = Manifest(
-            format=1,
-            kind="version",
-            model=model,
-            version=version or _next_version(model_dir),
-            producer=f"anabranch-client {metadata.version('anabranch-client')}",
-            created=time.time(),
-            step=step,
-            event_time=event_time,
-            model_file=_MODEL_FILE,
-            tables=entries,
-            files=staging.files,
+    try:
+        with Staging(model_dir) as staging:
+            staging.copy(model_onnx, _MODEL_FILE)
+            for path in external_data:
+                staging.copy(model_onnx.parent / path, path)
+            if model_yaml is not None:
+                staging.copy(Path(model_yaml), "model.yaml")
+            _copy_samples(staging, "warmup", warmup, (".npz", ".json"))
+            _copy_samples(staging, "golden", golden, (".json",))
+            entries = tuple(_add_tables(staging, tables or {}))
+            if check is not None:
+                check(staging.folder)
+            document = Manifest(
+                format=1,
+                kind="version",
+                model=model,
+                version=version or _next_version(model_dir),
+                producer=f"anabranch-client {metadata.version('anabranch-client')}",
+                created=time.time(),
+                step=step,
+                event_time=event_time,
+                model_file=_MODEL_FILE,
+                tables=entries,
+                files=staging.files,
+            )
+            return _publish(staging, document, model_dir, keep_number=version is not None)
+    except BaseException:
+        if made:  # a model without a version would keep servers from being ready
+            with suppress(OSError):  # not if somebody else publishes into it
+                model_dir.rmdir()
+        raise
+
+
+def _publish(
+    staging: Staging, document: Manifest, model_dir: Path, *, keep_number: bool
+) -> PublishedVersion:
+    """Publish under the document's version, or under a later one where that is taken and may be."""
+    while True:
+        data = manifest.encode(document)
+        try:
+            path = staging.publish(document.version, manifest.FILE_NAME, data)
+        except Conflict:
+            if keep_number:
+                raise
+            document = structs.replace(document, version=_next_version(model_dir))
+            continue
+        return PublishedVersion(
+            model=document.model,
+            version=document.version,
+            path=path,
+            identity=manifest.identity(data),
+            bytes=sum(file.bytes for file in document.files),
         )
-        while True:
-            try:
-                return _publish(staging, document)
-            except Conflict:
-                if version is not None:
-                    raise
-                document = structs.replace(document, version=_next_version(model_dir))
-
-
-def _publish(staging: Staging, document: Manifest) -> PublishedVersion:
-    data = manifest.encode(document)
-    return PublishedVersion(
-        model=document.model,
-        version=document.version,
-        path=staging.publish(document.version, manifest.FILE_NAME, data),
-        identity=manifest.identity(data),
-        bytes=sum(file.bytes for file in document.files),
-    )
 
 
 def _next_version(model_dir: Path) -> int:

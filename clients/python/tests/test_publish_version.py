@@ -280,7 +280,8 @@ def test_when_the_file_system_refuses_nothing_is_left(
     with pytest.raises(OSError, match="quota"):
         publish_version(model_dir, model_onnx)
 
-    assert list(model_dir.iterdir()) == []
+    assert not model_dir.exists()
+    assert not list(model_dir.parent.iterdir())
 
 
 PUBLISH = """
@@ -368,3 +369,38 @@ def test_a_publisher_killed_at_any_step_publishes_all_or_nothing(
         calls += 1
     assert code == 0
     assert published >= 2  # killed after the rename, and not killed
+
+
+def test_a_check_sees_every_file_and_may_refuse_them(tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes(b"graph")
+    (tmp_path / "a.json").write_bytes(b"{}")
+    repository = tmp_path / "repository"
+    repository.mkdir()
+    seen: list[list[str]] = []
+
+    def refuse(folder: Path) -> None:
+        seen.append(sorted(str(path.relative_to(folder)) for path in folder.rglob("*.*")))
+        raise InvalidInput("not this one")
+
+    with pytest.raises(InvalidInput, match="not this one"):
+        publish_version(
+            repository / "ctr",
+            tmp_path / "model.onnx",
+            warmup=[tmp_path / "a.json"],
+            check=refuse,
+        )
+
+    assert seen == [["model.onnx", "warmup/a.json"]]
+    assert not list(repository.iterdir()), "a model that was there for nothing is gone again"
+
+
+def test_a_refused_version_leaves_what_is_published(tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes(b"graph")
+    repository = tmp_path / "repository"
+    repository.mkdir()
+    publish_version(repository / "ctr", tmp_path / "model.onnx")
+
+    with pytest.raises(NotFound):
+        publish_version(repository / "ctr", tmp_path / "missing.onnx")
+
+    assert [path.name for path in (repository / "ctr").iterdir()] == ["1"]

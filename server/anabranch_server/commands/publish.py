@@ -29,17 +29,24 @@ def publish(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Publish a version of a model into a repository, all of it or nothing."""
+    """Publish a version of a model into a repository, all of it or nothing.
+
+    What lies in its files is checked first: that the graph can be read, and that model.yaml and the
+    sample inputs fit it.
+    """
+    from anabranch_model_store.folder_levels import check_model_level
+    from anabranch_model_store.version_contents import check_unpublished
     from anabranch_publish import publish_version
     from anabranch_server.commands.output import fail, print_json
+    from anabranch_wire.errors import AnabranchError
 
-    if held := _models_in(model_dir):
-        fail(
-            f"{model_dir}: expected the folder of one model, but it holds models "
-            f"({', '.join(held)}): name the model too, as in {model_dir / 'MODEL'}",
-            code=2,
-        )
     begun = time.monotonic()
+    try:
+        check_model_level(model_dir)
+    except AnabranchError as error:
+        fail(error.message, code=2)
+    except OSError as error:
+        fail(f"{error.filename or model_dir}: {error.strerror}")
     try:
         published = publish_version(
             model_dir,
@@ -48,9 +55,12 @@ def publish(
             model_yaml=model_yaml,
             external_data=external_data or (),
             warmup=warmup or (),
+            check=lambda folder: check_unpublished(folder, model_dir.absolute()),
         )
+    except AnabranchError as error:
+        fail(f"nothing was published: {error.message}")
     except OSError as error:
-        fail(f"{error.filename or model_dir}: {error.strerror}")
+        fail(f"nothing was published: {error.filename or model_dir}: {error.strerror}")
     result = {
         "version": published.version,
         "sequence": 0,
@@ -64,18 +74,3 @@ def publish(
             f"published {published.model} version {published.version} "
             f"at {published.path} ({published.bytes} bytes)"
         )
-
-
-def _models_in(folder: Path) -> list[str]:
-    """Names of what looks like models in a folder: folders that hold versions."""
-    from anabranch_wire.names import is_version
-
-    if not folder.is_dir():
-        return []
-    return sorted(
-        inner.name
-        for inner in folder.iterdir()
-        if inner.is_dir()
-        and not is_version(inner.name)
-        and any(is_version(one.name) and one.is_dir() for one in inner.iterdir())
-    )

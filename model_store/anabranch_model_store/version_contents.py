@@ -1,0 +1,130 @@
+"""What the files of a version say, each by itself and together, without running anything.
+
+A server reads it before it tries a version; whoever publishes one reads it before anybody sees it.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import onnx_ir as ir
+
+from anabranch_graph_opt.model_source import open_model
+from anabranch_graph_opt.row_axes import InputAxis, resolve_row_axes
+from anabranch_graph_opt.signature import Signature, read_signature
+from anabranch_model_store.graph_names import check_names, declared_axes
+from anabranch_model_store.model_yaml import ModelMeaning
+from anabranch_model_store.onnx_files import OnnxFile, check_onnx_file
+from anabranch_model_store.user_inputs import repeat_users, user_inputs
+from anabranch_model_store.version_files import VersionFiles, verify_version
+from anabranch_model_store.warmup_files import Sample, read_samples
+from anabranch_model_store.yaml_files import read_meaning
+from anabranch_wire.errors import InvalidInput, NotFound
+from anabranch_wire.names import ModelName
+from anabranch_wire.snapshots import Snapshot
+
+__all__ = [
+    "VersionContents",
+    "check_unpublished",
+    "find_onnx_file",
+    "malformed_graphs_refused",
+    "read_contents",
+]
+
+_MODEL_FILE: Final = "model.onnx"
+_MALFORMED: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VersionContents:
+    """A graph, and what comes with it, found to fit together.
+
+    Attributes:
+        onnx_file: of the graph.
+        graph: as it was read.
+        signature: its inputs and outputs.
+        axes: what model.yaml says about axis 0 of inputs, by input.
+        user_inputs: inputs that may be sent once per request.
+        samples: warm-up requests, users repeated for all rows.
+    """
+
+    onnx_file: OnnxFile
+    graph: ir.Model
+    signature: Signature
+    axes: Mapping[str, InputAxis]
+    user_inputs: tuple[str, ...]
+    samples: tuple[Sample, ...]
+
+
+def find_onnx_file(files: VersionFiles, meaning: ModelMeaning) -> OnnxFile:
+    """Return the graph's file, found safe to open.
+
+    Raises:
+        NotFound: the version has none.
+        InvalidInput, TooLarge, Unavailable: as `check_onnx_file`.
+    """
+    name = files.manifest.model_file if files.manifest else _MODEL_FILE
+    if name not in files:
+        others = [path for path in files.bytes if path.endswith(".onnx")]
+        found = f"found {', '.join(others[:5])}" if others else "found no .onnx file at all"
+        raise NotFound(f"the version has no {name}; {found}")
+    return check_onnx_file(files, name, allow_custom_ops="custom_ops" in meaning.optimize.allow)
+
+
+def read_contents(
+    onnx_file: OnnxFile, files: VersionFiles, meaning: ModelMeaning
+) -> VersionContents:
+    """Read the graph, and check names in model.yaml and warm-up requests against it.
+
+    Belongs into `malformed_graphs_refused`.
+
+    Raises:
+        InvalidInput: something is malformed or contradicts the graph.
+        Unsupported: the graph needs what this release does not have.
+        TooLarge: a warm-up request passes a limit.
+    """
+    graph = open_model(onnx_file.path)
+    signature = read_signature(graph)
+    check_names(meaning, signature)
+    axes = declared_axes(meaning)
+    row_axes = resolve_row_axes(signature, axes)
+    users = user_inputs(meaning, row_axes)
+    sent = read_samples(files, signature.inputs, signature.outputs)
+    samples = repeat_users(sent, users, signature, row_axes)
+    return VersionContents(onnx_file, graph, signature, axes, users, tuple(samples))
+
+
+@contextmanager
+def malformed_graphs_refused(onnx_file: OnnxFile) -> Iterator[None]:
+    """Turn what analyses of a graph trip over into a refusal of the graph.
+
+    Graphs can be malformed in more ways than their analyses foresee.
+
+    Raises:
+        InvalidInput: the block tripped.
+    """
+    try:
+        yield
+    except _MALFORMED as error:
+        raise InvalidInput(f"{onnx_file.path.name}: malformed graph: {error}") from error
+
+
+def check_unpublished(folder: Path, model_folder: Path) -> None:
+    """Check what is about to be published, as far as that goes without running it.
+
+    Args:
+        folder: holds the version's files, but no manifest yet.
+        model_folder: of the model, whose model.yaml counts where the version has none.
+
+    Raises:
+        NotFound: there is no ONNX file.
+        InvalidInput: a file is malformed or contradicts another.
+        AnabranchError: anything else that `read_contents` and `verify_version` raise.
+    """
+    files = verify_version(folder, Snapshot(ModelName(model_folder.name), 1))
+    meaning = read_meaning(files, model_folder)
+    onnx_file = find_onnx_file(files, meaning)
+    with malformed_graphs_refused(onnx_file):
+        read_contents(onnx_file, files, meaning)
