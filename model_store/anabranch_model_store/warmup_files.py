@@ -166,9 +166,7 @@ def _check_shape(shape: tuple[int, ...], spec: TensorSpec, place: str) -> None:
         for size, declared in zip(shape, spec.shape, strict=True)
     )
     if not fits:
-        raise InvalidInput(
-            f"{place}: found shape {list(shape)[:20]}; expected {list(spec.shape)} (-1 = any)"
-        )
+        raise InvalidInput(f"{place}: found shape {list(shape)[:20]}; expected {spec.shape_text}")
 
 
 def _complete(

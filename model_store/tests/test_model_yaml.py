@@ -88,7 +88,12 @@ def test_a_feature_says_which_columns_of_which_inputs_it_fills() -> None:
             "tables:\n  a.b:\n    row: f16",
             "model.yaml: line 3: tables['a.b'].row: unknown key, did you mean 'rows'?",
         ),
-        ("row_independent: maybe", "line 1: row_independent: found 'maybe'; expected auto"),
+        ("row_independent: yes", "found 'yes'; expected one of auto, true, false"),
+        ("row_independent: 1", "row_independent: found 1; expected one of auto, true, false"),
+        ("user_inputs: autp", "did you mean 'auto'? expected one of auto, none or a list"),
+        ("user_inputs: {a: b}", "user_inputs: found a mapping; expected one of auto, none or"),
+        ("tables: {t: {missing: 4}}", "found 4; expected one of original, zeros, error or a map"),
+        ("inputs: {x: {axis: row}}", "did you mean 'rows'? expected one of rows, ids, bag, none"),
         (
             f"{FEATURES}\n  - name: x\n    side: item\n    type: int64",
             "line 7: features[2].side: found 'item'; expected one of user, candidate",

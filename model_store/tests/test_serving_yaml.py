@@ -65,7 +65,7 @@ def test_everything_that_can_be_said_is_read() -> None:
         ("versions: {latest: 1, specific: [1]}", "expected {latest: N}"),
         ("versions: {specific: [1, 1]}", "stands there twice"),
         ("versions: {specific: []}", "at least one version"),
-        ("versions: none", "found 'none'; expected all"),
+        ("versions: none", "found 'none'; expected all or a mapping"),
         ("labels: {42: 42}", "labels['42']"),
         ('labels: {"stable\\n": 42}', "labels['stable"),
         ("labels: {stable: 0}", "labels['stable']: expected an integer >= 1"),
@@ -75,7 +75,10 @@ def test_everything_that_can_be_said_is_read() -> None:
         ("shadow: {label: a, percent: 101}", "shadow.percent"),
         ("deltas: {apply: never}", "deltas.apply: found 'never'; expected one of auto, manual"),
         ("warmup: {rounds: -1}", "warmup.rounds"),
-        ("golden: false", "golden"),
+        ("golden: false", "golden: found false; expected one of refuse, warn, off"),
+        ("batching: {max_rows: many}", "found 'many'; expected auto or an integer"),
+        ("batching: {max_rows: 1.5}", "found 1.5; expected auto or an integer"),
+        ("batching: {split_rows: true}", "found true; expected one of auto, off or an integer"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(text: str, message: str) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from onnx.external_data_helper import set_external_data
 
 from anabranch_model_store.version_contents import check_unpublished
 from anabranch_testing.graphs import scale_model
@@ -78,7 +79,7 @@ def test_samples_of_another_model_are_refused(
 def test_weights_left_behind_are_named(staged: Path) -> None:
     model = onnx.load(staged / "model.onnx")
     weights = onnx.helper.make_tensor("w2", onnx.TensorProto.FLOAT, [1], b"\0\0\0\0", raw=True)
-    onnx.external_data_helper.set_external_data(weights, "weights.bin")
+    set_external_data(weights, "weights.bin")
     weights.data_location = onnx.TensorProto.EXTERNAL
     model.graph.initializer.append(weights)
     (staged / "model.onnx").write_bytes(model.SerializeToString())

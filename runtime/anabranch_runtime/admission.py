@@ -148,10 +148,10 @@ class InputRules:
         return shown if len(names) <= 20 else f"{shown} and {len(names) - 20} more"
 
     def _shape_text(self, spec: TensorSpec, shape: Sequence[int]) -> str:
-        return (
-            f"input {spec.name!r}: expected shape {list(spec.shape)} (-1 = any), "
-            f"got {list(shape)[:20]}"
-        )
+        expected = f"input {spec.name!r}: expected shape {spec.shape_text}"
+        if min(shape, default=0) < 0:
+            expected += " with the sizes that were sent, each at least 0"
+        return f"{expected}, got {list(shape)[:20]}"
 
     def _rows_text(self, ordered: tuple[NDArray[np.generic], ...]) -> str:
         counts = ", ".join(

@@ -36,9 +36,15 @@ def test_order_follows_the_model_and_counts_rows(rules: InputRules) -> None:
         ("ids", "INT32", [1, 3], "expected datatype INT64, got 'INT32'"),
         ("ids", "INT64", [1, 4], r"expected shape \[-1, 3\] \(-1 = any\), got \[1, 4\]"),
         ("ids", "INT64", [3], r"got \[3\]"),
-        ("ids", "INT64", [-1, 3], r"got \[-1, 3\]"),
+        ("ids", "INT64", [-1, 3], r"with the sizes that were sent, each at least 0, got \[-1, 3\]"),
+        (
+            "dense",
+            "FP32",
+            [2, -9],
+            r"\(-1 = any\) with the sizes that were sent, .*, got \[2, -9\]",
+        ),
         ("ids", "INT64", [], r"got \[\]"),
-        ("user", "FP32", [2, 2], r"expected shape \[1, 2\]"),
+        ("user", "FP32", [2, 2], r"expected shape \[1, 2\], got"),
     ],
 )
 def test_find_refuses(

@@ -64,11 +64,22 @@ def test_an_id_out_of_range_is_the_callers_fault(backend: DenseBackend, tmp_path
 
     for _ in range(2):
         stage.inputs[0][...] = [1, 99]
-        with pytest.raises(InvalidInput, match="99"):
+        with pytest.raises(InvalidInput, match=r"Gather node\. Status Message: .*idx=99"):
             stage.enqueue()
         stage.inputs[0][...] = [1, 4]
         stage.enqueue()
         np.testing.assert_array_equal(stage.outputs()[0], [[1, 1.5], [4, 4.5]])
+
+
+def test_negative_ids_count_from_the_end_as_onnx_has_it(
+    backend: DenseBackend, tmp_path: Path
+) -> None:
+    stage = backend.build(lookup_model(tmp_path)).bind().stage(((2,),))
+
+    stage.inputs[0][...] = [-1, -5]
+    stage.enqueue()
+
+    np.testing.assert_array_equal(stage.outputs()[0], [[4, 4.5], [0, 0.5]])
 
 
 def test_output_shapes_that_depend_on_values(backend: DenseBackend, tmp_path: Path) -> None:

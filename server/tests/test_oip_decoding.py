@@ -517,7 +517,11 @@ X = {"name": "x", "shape": [2, 4], "datatype": "FP32"}
         ({**X, "datatype": "FP64"}, "input 'x': expected datatype FP32, got 'FP64'"),
         ({**X, "shape": [2]}, "input 'x': expected shape [-1, 4] (-1 = any), got [2]"),
         ({**X, "shape": [2, 5]}, "input 'x': expected shape [-1, 4] (-1 = any), got [2, 5]"),
-        ({**X, "shape": [-1, 4]}, "input 'x': expected shape [-1, 4] (-1 = any), got [-1, 4]"),
+        (
+            {**X, "shape": [-1, 4]},
+            "input 'x': expected shape [-1, 4] (-1 = any) with the sizes that were sent, each at "
+            "least 0, got [-1, 4]",
+        ),
         ({**X, "shape": ["2", 4]}, "request JSON: inputs[0].shape[0]: expected int, got str"),
         ({**X, "shape": [2.5, 4]}, "request JSON: inputs[0].shape[0]: expected int, got float"),
         (X, "input 'x': expected 'data', or 'binary_data_size' in its parameters"),
@@ -530,7 +534,15 @@ X = {"name": "x", "shape": [2, 4], "datatype": "FP32"}
         ({**X, "data": [1, 2, 3, 4, 5, 6, 7, None]}, "input 'x': "),
         ({**X, "data": [1, 2, 3, 4, 5, 6, 7, {}]}, "input 'x': "),
         ({**X, "data": [1, 2, 3, 4, 5, 6, 7, 1e39]}, "input 'x': "),
-        ({**X, "shape": [10**8 // 4, 4], "data": [1]}, "input 'x': expected 100000000 elements"),
+        (
+            {**X, "shape": [10**8 // 4, 4], "data": [1]},
+            "input 'x': expected 100000000 elements for shape [25000000, 4], found 1",
+        ),
+        ({**X, "data": []}, "input 'x': expected 8 elements for shape [2, 4], found 0"),
+        ({**X, "data": [1, 2]}, "input 'x': expected 8 elements for shape [2, 4], found 2"),
+        ({**X, "data": [[1], [], [2]]}, "input 'x': expected 8 elements for shape [2, 4], found 2"),
+        ({**X, "data": [1, "2"]}, "input 'x': element 1 "),
+        ({**X, "data": "1,2"}, "input 'x': "),
         (
             {**X, "data": [0] * 8, "parameters": {"binary_data_size": 32}},
             "input 'x': has both 'data' and 'binary_data_size'",

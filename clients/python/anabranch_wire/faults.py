@@ -8,10 +8,11 @@ own; a part that converts is skipped. Nothing here decides what is valid: msgspe
 import difflib
 import re
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import (
     Annotated,
+    Final,
     Literal,
     NamedTuple,
     TypeGuard,
@@ -38,6 +39,14 @@ _WORDS = {
     "object": "a mapping",
     "array": "a list",
 }
+
+_YAML: Final[Mapping[type, Callable[[object], str]]] = {
+    bool: lambda value: str(value).lower(),
+    type(None): lambda _: "null",
+    list: lambda _: "a list",
+    dict: lambda _: "a mapping",
+}
+"""How messages show values that are no word, as whoever wrote them would."""
 
 
 class _Part(NamedTuple):
@@ -146,7 +155,10 @@ def _wrong_tag(found: object, members: Sequence[object]) -> str:
 
 
 def _wrong_word(data: object, members: Sequence[object]) -> str | None:
-    """A message for a string outside a closed set of words; None where there is no such set."""
+    """A message for a value where only some words may stand; None where that is not its fault.
+
+    What may stand there beside the words is named too; a value of such a kind has another fault.
+    """
     words = [
         word
         for member in members
@@ -154,9 +166,24 @@ def _wrong_word(data: object, members: Sequence[object]) -> str | None:
         for word in get_args(member)
         if isinstance(word, str)
     ]
-    if not (words and isinstance(data, str)):
+    kinds = {kind for member in members if (kind := _kind(member))}
+    if not words or _kind(type(data)) in kinds:
         return None
-    return f"found {repr(data)[:_SHOWN]}{_expected(data, words)}"
+    if "bool" in kinds:
+        words += ("true", "false")
+    others = [word for kind, word in _WORDS.items() if kind in kinds - {"bool"}]
+    found = _YAML.get(type(data), repr)(data)[:_SHOWN]
+    close = data if isinstance(data, str) else ""
+    return f"found {found}{_expected(close, words)}{''.join(f' or {one}' for one in others)}"
+
+
+def _kind(member: object) -> str | None:
+    """The key of `_WORDS` for a type; None for a set of words and for nothing."""
+    if _is_struct(member) or get_origin(member) in (dict, Mapping) or member is dict:
+        return "object"
+    if get_origin(member) in (list, tuple, Sequence) or member in (list, tuple):
+        return "array"
+    return next((kind.__name__ for kind in (bool, int, float, str) if member is kind), None)
 
 
 def _expected(found: str, known: Sequence[str]) -> str:

@@ -56,6 +56,11 @@ class TensorSpec:
     shape: tuple[int, ...]
 
     @property
+    def shape_text(self) -> str:
+        """The declared shape, as messages show it."""
+        return f"{list(self.shape)}{' (-1 = any)' if -1 in self.shape else ''}"
+
+    @property
     def dtype(self) -> np.dtype[np.generic]:
         """NumPy dtype of the elements."""
         return DATATYPES[self.datatype]

@@ -100,9 +100,9 @@ def test_unknown_keys_are_refused_with_their_path_and_a_suggestion(
         ({"dim": 14}, "dim 14 is no better"),
         ({"dim": 8, "rows": "f61"}, "rows: found 'f61', did you mean 'f16'? "
                                     "expected one of f32, f16"),
-        ({"dim": 8, "rows": 16}, "rows: expected a string, got an integer"),
+        ({"dim": 8, "rows": 16}, "rows: found 16; expected one of f32, f16"),
         ({"dim": 8, "missing": "orignal"}, "missing: found 'orignal', did you mean 'original'? "
-                                           "expected original"),
+                                           "expected original or a mapping"),
         ({"dim": 8, "missing": {}}, "missing: missing key 'policy'"),
         ({"dim": 8, "missing": {"policy": "zero"}},
          "missing.policy: found 'zero', did you mean 'zeros'? expected one of zeros, vector"),

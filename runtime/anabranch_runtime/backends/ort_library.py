@@ -17,6 +17,7 @@ _CPU: Final = "onnxruntime"
 _GPU: Final = "onnxruntime-gpu"
 _STATUS: Final = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
 _PATHS: Final = re.compile(r"(?:/[\w.+-]+){2,}(?::\d+)?\s*")
+_UNNAMED: Final = "Name:'' "
 _MEMORY: Final = ("bad_alloc", "bad allocation", "Failed to allocate memory")
 
 
@@ -83,8 +84,9 @@ def bytes_of(array: NDArray[np.generic]) -> NDArray[np.generic]:
 
 
 def library_text(error: Exception) -> str:
-    """What the library said, without status prefixes and paths."""
-    return _PATHS.sub("", _STATUS.sub("", str(error))).strip()
+    """What the library said, without status prefixes, paths and the names of unnamed nodes."""
+    text = _STATUS.sub("", str(error)).replace(_UNNAMED, "")
+    return _PATHS.sub("", text).strip()
 
 
 def build_error(error: Exception) -> InvalidInput:

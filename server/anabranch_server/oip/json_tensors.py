@@ -1,5 +1,6 @@
 """Tensors as JSON: flat or nested arrays in, flat arrays out, numbers by the native parser."""
 
+import re
 from typing import Final
 
 import msgspec
@@ -16,6 +17,7 @@ __all__ = ["BINARY_ONLY", "dump_tensor", "parse_tensor"]
 BINARY_ONLY: Final[frozenset[Datatype]] = frozenset({"FP16", "BF16"})
 """Datatypes without a JSON form in the protocol."""
 
+_EMPTY: Final = re.compile(rb"\[[ \t\n\r]*\]")
 _STRINGS: Final = msgspec.json.Decoder(list[str])
 _ANY: Final = msgspec.json.Decoder()
 
@@ -40,19 +42,20 @@ def parse_tensor(
     count = 1
     for axis in shape:
         count *= axis
-    # Each element takes a digit and a comma or bracket: a count that cannot be there is refused
-    # before it is allocated.
-    if 2 * count > len(text):
-        raise InvalidInput(
-            f"input {spec.name!r}: expected {count} elements for shape {list(shape)}, "
-            f"which {len(text)} bytes of JSON cannot hold"
-        )
     if spec.datatype == "BYTES":
         return _parse_strings(data, spec, count).reshape(shape)
+    # Each element takes a digit and a comma or bracket: a count that cannot be there is not
+    # allocated.
+    expected = count if 2 * count <= len(text) else _count(text)
     try:
-        flat = json_numbers.parse(text, spec.datatype, count, limits.max_json_depth)
+        flat = json_numbers.parse(text, spec.datatype, expected, limits.max_json_depth)
     except ValueError as error:
         raise InvalidInput(f"input {spec.name!r}: {error}") from None
+    if expected != count:
+        raise InvalidInput(
+            f"input {spec.name!r}: expected {count} elements for shape {list(shape)}, "
+            f"found {expected}"
+        )
     return flat.reshape(shape)
 
 
@@ -71,6 +74,12 @@ def dump_tensor(array: NDArray[np.generic], spec: TensorSpec) -> bytes:
             f"output {spec.name!r} is not UTF-8: ask for it with binary_data"
         ) from None
     return msgspec.json.encode(strings)
+
+
+def _count(text: memoryview) -> int:
+    """The elements of an array of numbers, nested or not: commas separate them and empty arrays."""
+    data = bytes(text)
+    return data.count(b",") + 1 - len(_EMPTY.findall(data))
 
 
 def _parse_strings(data: msgspec.Raw, spec: TensorSpec, count: int) -> NDArray[np.generic]:
