@@ -2,7 +2,8 @@
 
 import http.client
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
@@ -10,6 +11,9 @@ from urllib.parse import urlsplit
 from anabranch_wire.errors import DeadlineExceeded, Internal, InvalidInput, Unavailable
 
 __all__ = ["Answer", "Connection"]
+
+_SETTINGS: Final = b"\4"
+"""Type of the frame that an HTTP/2 server begins with, behind its length (RFC 9113, 3.4, 4.1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +31,44 @@ class Answer:
     body: bytes
 
 
+class _Http2(http.client.HTTPException):
+    """The server spoke first, and HTTP/2."""
+
+
+class _Response(http.client.HTTPResponse):
+    """An answer whose beginning tells an idle connection that was closed from one that broke."""
+
+    def begin(self) -> None:
+        """Read the head.
+
+        Raises:
+            ConnectionError: not a byte of an answer came.
+            HTTPException: what came is no answer, or broke off.
+        """
+        first = self.fp.peek(1)
+        if not first:
+            raise http.client.RemoteDisconnected("the server closed the connection")
+        if first[:1] == b"\0" and first[3:4] == _SETTINGS:
+            raise _Http2
+        with _begun():
+            super().begin()
+
+
+@contextmanager
+def _begun() -> Iterator[None]:
+    """Make broken connections broken answers, which are not asked for again."""
+    try:
+        yield
+    except ConnectionError as error:
+        raise http.client.IncompleteRead(b"") from error
+
+
 class Connection:
-    """Owner of one socket, opened on first use. For one thread at a time."""
+    """Owner of one socket, opened on first use. For one thread at a time.
+
+    Attributes:
+        prefix: path that the URL puts before every other; empty, or with a leading slash.
+    """
 
     def __init__(self, url: str) -> None:
         """Raises InvalidInput: `url` is not `http://HOST[:PORT][/PREFIX]`."""
@@ -41,8 +81,9 @@ class Connection:
         if parts.scheme != "http" or not parts.hostname or any(extras):
             raise InvalidInput(f"url {url!r}: expected http://HOST[:PORT][/PREFIX]")
         self._address: Final = f"{parts.hostname}:{port or 80}"
-        self._prefix: Final = parts.path.rstrip("/")
+        self.prefix: Final = parts.path.rstrip("/")
         self._http: Final = http.client.HTTPConnection(parts.hostname, port or 80)
+        self._http.response_class = _Response
 
     def close(self) -> None:
         """Close the socket; the next exchange opens another."""
@@ -60,7 +101,8 @@ class Connection:
         """Send a request and return the whole answer, whatever its status.
 
         A server may close an idle connection at any time. So a request that fails on one that was
-        used before, without a byte of an answer, is sent once more on a new one.
+        used before, without a byte of an answer, is sent once more on a new one: every request has
+        to be one that may be carried out twice.
 
         Args:
             method: HTTP verb.
@@ -91,6 +133,12 @@ class Connection:
         except (http.client.IncompleteRead, OSError) as error:
             self._http.close()
             raise Unavailable(f"{self._address}: {error}") from None
+        except _Http2:
+            self._http.close()
+            raise Unavailable(
+                f"{self._address} speaks HTTP/2, as gRPC ports do: expected the HTTP port, 8000 "
+                "unless the server was told another"
+            ) from None
         except http.client.HTTPException as error:
             self._http.close()
             raise Internal(f"{self._address}: not an HTTP answer: {error!r}") from None
@@ -108,7 +156,7 @@ class Connection:
             self._http.connect()
         sent = False
         try:
-            self._http.request(method, self._prefix + path, body or None, dict(headers))
+            self._http.request(method, self.prefix + path, body or None, dict(headers))
             sent = True
         except (BrokenPipeError, ConnectionResetError):
             pass  # the server stopped reading; it may have said why (a body over its limit)
@@ -116,10 +164,8 @@ class Connection:
         response = self._http.getresponse()
         self._limit(deadline)
         found = {name.lower(): value for name, value in response.getheaders()}
-        try:
+        with _begun():
             answer = Answer(response.status, found, response.read())
-        except ConnectionError as error:  # an answer was begun: it is not asked for again
-            raise http.client.IncompleteRead(b"") from error
         if not sent:
             self._http.close()
         return answer

@@ -64,8 +64,9 @@ def encode_request(
         outputs: which outputs to return; None for all.
 
     Raises:
-        InvalidInput: an array's dtype has no name in the protocol.
+        InvalidInput: an input is no array, or its dtype has no name in the protocol.
     """
+    _check_types(inputs, outputs)
     declared = []
     tensors = []
     for name, array in inputs.items():
@@ -120,6 +121,24 @@ def decode_answer(body: bytes, header_length: int) -> Scores:
             array = bfloat16_to_float32(array.view(np.uint16))
         outputs[output.name] = array
     return Scores(outputs, answer.model_name, answer.model_version, answer.parameters.delta)
+
+
+def _check_types(inputs: object, outputs: object) -> None:
+    """Refuse what callers without a type checker pass in place of arrays and names."""
+    if not isinstance(inputs, Mapping):
+        raise InvalidInput(
+            f"inputs: expected a mapping of names to arrays, got {type(inputs).__name__}"
+        )
+    for name, array in inputs.items():
+        if not isinstance(name, str):
+            raise InvalidInput(f"inputs: expected names, got {repr(name)[:80]}")
+        if not isinstance(array, np.ndarray):
+            raise InvalidInput(
+                f"input {name!r}: expected a NumPy array, got {type(array).__name__}; its dtype "
+                "says what is sent, as in np.asarray(values, np.int64)"
+            )
+    if isinstance(outputs, str):
+        raise InvalidInput(f"outputs: expected a list of names, as in [{outputs!r}]")
 
 
 def _datatype(name: str, array: NDArray[np.generic]) -> Datatype:

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -333,3 +334,49 @@ def test_an_unreachable_server_is_unavailable() -> None:
         port = listener.getsockname()[1]
     with Client(f"http://127.0.0.1:{port}") as client, pytest.raises(Unavailable, match="refused"):
         client.ready()
+
+
+@pytest.mark.parametrize(("version", "path"), [(7, "/versions/7"), ("7", "/versions/7"), ("", "")])
+def test_a_version_may_be_a_number(
+    client: Client, seen: Seen, version: str | int, path: str
+) -> None:
+    answer_with(seen, {**GOOD, "outputs": []})
+
+    client.score("emb", {"x": np.zeros(1)}, version=version)
+
+    assert seen.paths == [f"POST /v2/models/emb{path}/infer"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"inputs": {"ids": [[1, 2]]}}, "input 'ids': expected a NumPy array, got list; its dtype"),
+        ({"inputs": {"ids": 1.5}}, "input 'ids': expected a NumPy array, got float"),
+        ({"inputs": np.zeros(3)}, "inputs: expected a mapping of names to arrays, got ndarray"),
+        ({"inputs": {1: np.zeros(3)}}, "inputs: expected names, got 1"),
+        ({"outputs": "score"}, "outputs: expected a list of names, as in ['score']"),
+        ({"model": 5}, "model: expected a name, got int"),
+        ({"version": 1.0}, "version: expected a number or label, got float"),
+        ({"version": None}, "version: expected a number or label, got NoneType"),
+        ({"version": True}, "version: expected a number or label, got bool"),
+        ({"timeout_s": float("inf")}, "timeout_s: expected a number of seconds or None, got inf"),
+        ({"timeout_s": float("nan")}, "timeout_s: expected a number of seconds or None, got nan"),
+    ],
+)
+def test_arguments_of_another_type_are_refused_before_anything_is_sent(
+    client: Client, seen: Seen, arguments: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        client.score(**{"model": "emb", "inputs": {"ids": np.zeros(3)}, **arguments})
+
+    assert said in caught.value.message
+    assert seen.connections == 0
+
+
+def test_a_path_in_the_url_is_named_where_nothing_was_found(server: Server, seen: Seen) -> None:
+    seen.status, seen.answer = 404, b'{"error": "no such route: GET /v2/v2/models/ctr"}'
+    with (
+        Client(f"http://127.0.0.1:{server.server_port}/v2/") as client,
+        pytest.raises(NotFound, match=r"no such route: .* \(below '/v2', the path of the client's"),
+    ):
+        client.metadata("ctr")
