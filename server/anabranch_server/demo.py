@@ -92,10 +92,13 @@ def run_demo(urls: DemoUrls, out: TextIO) -> bool:
 
         rankings = rank(load(), score)
     console = Console(file=out, highlight=False, width=None if out.isatty() else _PLAIN_WIDTH)
-    print_rankings(console, rankings)
-    console.print(f"API docs   {urls.http}/docs")
-    console.print(f"metrics    {urls.metrics}/metrics")
-    console.print(f"admin      {urls.admin}/")
+    with console.capture() as shown:
+        print_rankings(console, rankings)
+        console.print(f"API docs   {urls.http}/docs")
+        console.print(f"metrics    {urls.metrics}/metrics")
+        console.print(f"admin      {urls.admin}/")
+    for line in shown.get().splitlines():
+        print(line.rstrip(), file=out)  # tables fill their cells with blanks
     return max(ranking.difference for ranking in rankings) <= _TOLERANCE
 
 

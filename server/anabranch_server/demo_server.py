@@ -5,8 +5,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -46,18 +46,38 @@ class DemoServer:
 def demo_server(repository: Path) -> Iterator[DemoServer]:
     """Serve `repository` until the block ends; what goes wrong is said on standard error.
 
-    Every port is the default one, or a free one where that is taken.
+    Every port is the default one, or a free one where that is taken. Where others were quicker
+    between that look and the server's start, it is started once more, on free ports only.
 
     Raises:
         Unavailable: the server ended, or was not ready in time.
     """
+    defaults = {name: _default_port(name) for name in _PORTS}
+    taken = _taken(defaults.values())
+    ports = {name: 0 if port in taken else port for name, port in defaults.items()}
+    with ExitStack() as started:
+        try:
+            process, ready = started.enter_context(_started(repository, ports))
+        except Unavailable:
+            late = _taken(set(ports.values()) - {0})
+            if not late:
+                raise
+            taken |= late
+            process, ready = started.enter_context(_started(repository, dict.fromkeys(_PORTS, 0)))
+        yield DemoServer(process, ready, tuple(sorted(taken)))
+
+
+@contextmanager
+def _started(
+    repository: Path, ports: Mapping[str, int]
+) -> Iterator[tuple["subprocess.Popen[bytes]", Ready]]:
+    """Serve `repository` on `ports`, by the names of their settings, until the block ends."""
     with tempfile.TemporaryDirectory(prefix="anabranch-demo-") as scratch:
         ready_file = Path(scratch) / "ready.json"
-        taken = tuple(port for port in map(_default_port, _PORTS) if _is_taken(port))
         command = [sys.executable, "-m", "anabranch_server", "serve", str(repository)]
         options: dict[str, object] = {
             "host": _HOST,
-            **{name: 0 if (port := _default_port(name)) in taken else port for name in _PORTS},
+            **ports,
             "admin_grpc_port": 0,
             "settle_s": 0,
             "drain_s": 1,
@@ -78,7 +98,7 @@ def demo_server(repository: Path) -> Iterator[DemoServer]:
             command, stdout=sys.stderr.fileno(), env=environ, start_new_session=True
         )
         try:
-            yield DemoServer(process, _wait_ready(process, ready_file), taken)
+            yield process, _wait_ready(process, ready_file)
         finally:
             _stop(process)
 
@@ -89,12 +109,15 @@ def _default_port(setting: str) -> int:
     return port
 
 
-def _is_taken(port: int) -> bool:
-    try:
-        claim(_HOST, port, "demo").held.close()
-    except AnabranchError:
-        return True
-    return False
+def _taken(ports: Collection[int]) -> set[int]:
+    """Which of `ports` others have."""
+    taken: set[int] = set()
+    for port in ports:
+        try:
+            claim(_HOST, port, "demo").held.close()
+        except AnabranchError:
+            taken.add(port)
+    return taken
 
 
 def _wait_ready(process: "subprocess.Popen[bytes]", ready_file: Path) -> Ready:

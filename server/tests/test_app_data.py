@@ -230,3 +230,11 @@ def test_properties_are_described_by_their_docstrings(app: FastAPI) -> None:
     assert schemas["ModelMetadata"]["description"] == "One version of a model."
     versions = schemas["ModelMetadata"]["properties"]["versions"]
     assert versions["description"] == "every loaded version, ascending."
+
+
+@pytest.mark.parametrize("path", ["/", "/docs/", "/v1/models/scale:predict"])
+def test_other_routes_are_told_where_the_api_is_described(app: FastAPI, path: str) -> None:
+    response = fetch(app, path)
+
+    assert response.status_code == 404
+    assert error_of(response) == f"no such route: GET {path}; the API is described at /docs"

@@ -44,3 +44,14 @@ def test_other_routes_are_404() -> None:
 
     assert response.status_code == 404
     assert set(response.json()) == {"error"}
+
+
+def test_other_routes_are_told_what_there_is() -> None:
+    with door_context({}) as context:
+        response = fetch(create_metrics_app(context, bytes), "/")
+
+    wanted = "metrics are at /metrics, probes at /health/live and /health/ready"
+    assert (response.status_code, response.json()) == (
+        404,
+        {"error": f"no such route: GET /; {wanted}"},
+    )

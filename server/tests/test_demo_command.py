@@ -3,8 +3,16 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Collection
 from contextlib import closing, suppress
+from importlib import resources
 from pathlib import Path
+
+import pytest
+
+from anabranch_server import demo_server
+from anabranch_server.demo_requests import demo_data
+from anabranch_wire.errors import Unavailable
 
 COMMAND = [sys.executable, "-m", "anabranch_server", "demo"]
 
@@ -31,6 +39,7 @@ def test_the_demo_ranks_and_exits_where_nobody_watches(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert notes_of_others_aside(done.stderr) == ""
     assert "API docs" in done.stdout
+    assert all(line == line.rstrip() for line in done.stdout.split("\n"))
     assert "scores as recorded at training" in done.stdout
     assert not list(tmp_path.iterdir()), "the demo leaves nothing behind"
 
@@ -89,3 +98,37 @@ def test_the_demo_says_which_default_ports_others_have(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "anabranch: others have port 8000" in done.stderr
     assert "http://127.0.0.1:8000/" not in done.stdout
+
+
+def test_the_demo_starts_again_where_others_take_a_port_while_it_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks: list[set[int]] = []
+    look = demo_server._taken
+
+    def first_look_is_too_early(ports: Collection[int]) -> set[int]:
+        looks.append(look(ports) if looks else set())
+        return looks[-1]
+
+    monkeypatch.setattr(demo_server, "_taken", first_look_is_too_early)
+    with closing(socket.socket()) as other:
+        # If somebody has the port already, that is as good.
+        with suppress(OSError):
+            other.bind(("127.0.0.1", 8000))
+            other.listen()
+        with (
+            resources.as_file(demo_data() / "models") as repository,
+            demo_server.demo_server(repository) as server,
+        ):
+            assert 8000 in server.taken
+            assert not server.ready.http.endswith(":8000")
+            assert server.process.poll() is None
+    assert len(looks) == 2
+
+
+def test_a_server_that_fails_for_another_reason_is_not_started_again(tmp_path: Path) -> None:
+    with (
+        pytest.raises(Unavailable, match="the server ended with exit code 2"),
+        demo_server.demo_server(tmp_path / "missing"),
+    ):
+        pass

@@ -95,7 +95,7 @@ def create_admin_app(context: DoorContext, sources: AdminSources) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
     )
-    add_edge(app)
+    add_edge(app, "the API is described at /docs")
     _add_views(app, context, sources)
     _add_repository(app, context)
     _add_status_page(app, context, sources)

@@ -76,7 +76,7 @@ def create_app(context: DoorContext) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
     )
-    add_edge(app)
+    add_edge(app, "the API is described at /docs")
     add_probes(app, context.lifecycle, prefix="/v2/health")
     _add_server(app, context)
     _add_refusals(app)  # before the models: one may be called "stats"

@@ -29,10 +29,19 @@ _NOT_FOUND: Final = 404
 _METHOD_NOT_ALLOWED: Final = 405
 
 
-def add_edge(app: FastAPI) -> None:
-    """Give `app` request ids and our errors in place of the framework's."""
+def add_edge(app: FastAPI, routes: str) -> None:
+    """Give `app` request ids and our errors in place of the framework's.
+
+    Args:
+        app: what answers.
+        routes: what it answers, as told to those who ask for anything else.
+    """
+
+    async def routing_error(request: Request, error: Exception) -> Response:
+        return _routing_error(request, error, routes)
+
     app.add_exception_handler(AnabranchError, _own_error)
-    app.add_exception_handler(HTTPException, _routing_error)
+    app.add_exception_handler(HTTPException, routing_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_middleware(_Edge, request_ids=RequestIds())
 
@@ -51,12 +60,12 @@ async def _own_error(_: Request, error: Exception) -> Response:
     return error_response(error)
 
 
-async def _routing_error(request: Request, error: Exception) -> Response:
+def _routing_error(request: Request, error: Exception, routes: str) -> Response:
     assert isinstance(error, HTTPException)
     place = f"{request.method} {request.url.path[:200]}"
     headers = dict(error.headers or {})
     if error.status_code == _NOT_FOUND:
-        return error_response(NotFound(f"no such route: {place}"), headers)
+        return error_response(NotFound(f"no such route: {place}; {routes}"), headers)
     if error.status_code == _METHOD_NOT_ALLOWED:
         allowed = headers.get("Allow", "another method")
         return error_response(MethodNotAllowed(f"{place}: expected {allowed}"), headers)

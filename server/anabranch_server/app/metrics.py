@@ -23,7 +23,7 @@ def create_metrics_app(context: DoorContext, exposition: Callable[[], bytes]) ->
         exposition: makes the Prometheus text; called from a pool thread, once per scrape.
     """
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
-    add_edge(app)
+    add_edge(app, "metrics are at /metrics, probes at /health/live and /health/ready")
     add_probes(app, context.lifecycle, prefix="/health")
 
     @app.get("/metrics")
