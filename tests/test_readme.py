@@ -1,0 +1,95 @@
+"""What the README pages show is run as it stands, against a really started server."""
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from anabranch_testing.graphs import write_graph
+from anabranch_testing.servers import RunningServer, started_server
+
+ROOT = Path(__file__).parents[1]
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+GRAPH = """
+ctr (float[N, 416] x) => (float[N, 1] score)
+{ mean = ReduceMean <axes = [1]> (x) score = Sigmoid(mean) }
+"""
+SERVE = ".venv/bin/anabranch serve models"
+
+
+def blocks(page: str, language: str) -> list[str]:
+    """The code of a page, in the order it stands."""
+    return [code for found, code in BLOCK.findall((ROOT / page).read_text()) if found == language]
+
+
+README_PYTHON = blocks("README.md", "python")
+(START,) = (code for code in blocks("README.md", "") if SERVE in code)
+(CURL,) = (code for code in blocks("README.md", "") if code.startswith("curl"))
+SCORING, PUBLISHING = blocks("clients/python/README.md", "python")
+
+
+def run(command: list[str], folder: Path) -> str:
+    """Run a command in a folder; returns what it printed."""
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def at(server: RunningServer, code: str) -> str:
+    """The code, with the address of the server in place of the default one."""
+    assert code.count("127.0.0.1:8000") == 1
+    return code.replace("127.0.0.1:8000", server.http)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server that was started as the README says, but on free ports and without the wait."""
+    folder = tmp_path_factory.mktemp("readme")
+    write_graph(folder, GRAPH)
+    *prepare, serve = START.splitlines()
+    for line in prepare:
+        run(["sh", "-c", line], folder)
+    assert serve.startswith(SERVE)
+    options = serve.removeprefix(SERVE).split()
+    wait = ("--settle-s", "0")
+    with started_server(folder / "models", folder, *options, *wait) as started:
+        yield started
+
+
+def test_a_copied_model_is_served(server: RunningServer) -> None:
+    assert server.ready["models"] == {"ctr": "1"}
+
+
+@pytest.mark.parametrize("code", README_PYTHON, ids=["tritonclient", "anabranch_client"])
+def test_clients_score_as_shown(server: RunningServer, code: str, tmp_path: Path) -> None:
+    assert "0.5" in run([sys.executable, "-c", at(server, code)], tmp_path)
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_curl_scores_as_shown(server: RunningServer, tmp_path: Path) -> None:
+    answer = run(["bash", "-c", at(server, CURL)], tmp_path)
+
+    assert '"name":"score","datatype":"FP32","shape":[1,1],"data":[1.0]' in answer.replace(" ", "")
+
+
+def test_the_page_of_the_client_scores_and_publishes_as_shown(tmp_path: Path) -> None:
+    write_graph(
+        tmp_path / "export", GRAPH.replace("416", "21").replace("(x)", "(X)").replace("] x", "] X")
+    )
+    (tmp_path / "repository").mkdir()
+    printed = run([sys.executable, "-c", PUBLISHING], tmp_path)
+    assert printed.startswith("1 sha256:")
+
+    with started_server(tmp_path / "repository", tmp_path) as started:
+        code = at(started, SCORING)
+        # A machine that builds something else meanwhile need not answer in 50 ms.
+        assert code.count("timeout_s=0.05") == 1
+        printed = run([sys.executable, "-c", code.replace("0.05", "10")], tmp_path)
+    assert "TensorSpec(name='X'" in printed
+    assert "ctr 1 0" in printed
