@@ -78,6 +78,11 @@ class InputRules:
                 raise InvalidInput(self._shape_text(spec, shape))
         return spec
 
+    def rows_in(self, name: str, shape: Sequence[int]) -> int:
+        """Return the rows of a tensor that `find` accepted; 1 where it has no row axis."""
+        axis = self._row_axes[self._index[name]]
+        return 1 if axis is None else shape[axis]
+
     def order(
         self, arrays: Mapping[str, NDArray[np.generic]]
     ) -> tuple[tuple[NDArray[np.generic], ...], int]:

@@ -29,6 +29,11 @@ def test_order_follows_the_model_and_counts_rows(rules: InputRules) -> None:
     assert all(one is two for one, two in zip(ordered, (ids, dense, user), strict=True))
 
 
+def test_rows_are_known_from_a_shape(rules: InputRules) -> None:
+    assert rules.rows_in("dense", [7, 2]) == 7
+    assert rules.rows_in("user", [1, 2]) == 1
+
+
 @pytest.mark.parametrize(
     ("name", "datatype", "shape", "said"),
     [

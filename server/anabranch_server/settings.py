@@ -285,6 +285,8 @@ def _repository_path(text: str) -> Path:
     if "://" in text:
         scheme = text.split("://")[0][:20]
         raise Unsupported(f"{scheme}:// repositories are not supported yet: name a local folder")
+    if not text:  # an unset variable in a script must not mean the current folder
+        raise InvalidInput("the repository has an empty name: expected a folder, . for this one")
     path = Path(text)
     if not path.is_dir():
         raise InvalidInput(f"{text}: expected a folder with one folder per model")

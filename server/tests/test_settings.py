@@ -219,6 +219,8 @@ def test_the_repository_must_be_a_local_folder(tmp_path: Path) -> None:
         serve_config(read, "s3://key:secret@bucket/models", cores=1)
     with pytest.raises(InvalidInput, match="expected a folder"):
         serve_config(read, str(tmp_path / "missing"), cores=1)
+    with pytest.raises(InvalidInput, match="empty name"):
+        serve_config(read, "", cores=1)
 
 
 def test_a_model_is_no_repository(tmp_path: Path) -> None:

@@ -101,8 +101,6 @@ class InferDecoder:
                 f"{offset - json_bytes} of {len(body) - json_bytes} binary bytes"
             )
         inputs, rows = served.rules.order(arrays)
-        if rows > limits.max_rows:
-            raise TooLarge(f"{rows} rows: at most {limits.max_rows} are allowed")
         return document, inputs, self._read_terms(document, rows, served)
 
     def _read_input(
@@ -116,6 +114,9 @@ class InferDecoder:
                 f"input {tensor.name[:200]!r}: {len(shape)} axes, at most {limits.max_dims} allowed"
             )
         spec = served.rules.find(tensor.name, tensor.datatype, shape)
+        rows = served.rules.rows_in(spec.name, shape)
+        if rows > limits.max_rows:
+            raise TooLarge(f"input {spec.name!r}: {rows} rows, at most {limits.max_rows} allowed")
         count = math.prod(shape)
         if count > limits.max_elements:
             raise TooLarge(
