@@ -2,16 +2,21 @@ import gzip
 import itertools
 import json
 import random
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import pytest
 
+from anabranch_runtime.catalog import Catalog
+from anabranch_runtime.served import ServedVersion
 from anabranch_runtime.settings import QueueSettings
 from anabranch_server.doors import DoorContext
+from anabranch_server.http import decoders
 from anabranch_server.lifecycle import Phase
 from anabranch_server.limits import Limits
 from anabranch_testing.doors import Observed, door_context
@@ -524,3 +529,68 @@ def test_a_caller_may_leave_while_a_long_body_is_decoded(
     with Peer(door) as peer:
         assert score(peer.ask(row_request(3)).body) == 3
     assert {code for _, _, code in observed.failures} <= {"CANCELLED"}
+
+
+class HeldCatalog(Catalog):
+    """Decoders wait for its answers while its gate is closed."""
+
+    def __init__(self, inner: Catalog) -> None:
+        self.inner = inner
+        self.gate = threading.Event()
+        self.asked = 0
+
+    def resolve(self, model: str, selector: str = "") -> ServedVersion:
+        if threading.current_thread().name.startswith("http-decode"):
+            self.asked += 1
+            assert self.gate.wait(20)
+        return self.inner.resolve(model, selector)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_bodies_of_callers_who_left_are_not_decoded(
+    context: DoorContext, observed: Observed
+) -> None:
+    catalog = HeldCatalog(context.catalog)
+    with (
+        http_door(replace(context, catalog=catalog)) as door,
+        Peer(door) as first,
+        Peer(door) as second,
+    ):
+        first.send(long_request(1) + long_request(2))
+        until(lambda: catalog.asked == 2)
+        with Peer(door) as leaver:
+            leaver.send(long_request(3) * 2)
+            time.sleep(0.3)
+        until(lambda: len(observed.failures) == 2)
+        second.send(long_request(4))
+        catalog.gate.set()
+
+        for peer, value in ((first, 1), (first, 2), (second, 4)):
+            assert json.loads(peer.read().body)["outputs"][0]["data"][-1] == value
+    assert catalog.asked == 3
+    assert [code for _, _, code in observed.failures] == ["CANCELLED"] * 2
+
+
+def test_long_bodies_beyond_the_limit_are_refused(
+    context: DoorContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decoders, "MAX_WAITING", 1)
+    catalog = HeldCatalog(context.catalog)
+    with http_door(replace(context, catalog=catalog)) as door, Peer(door) as first:
+        first.send(long_request(1) + long_request(2))
+        until(lambda: catalog.asked == 2)
+        first.send(long_request(3))
+        time.sleep(0.2)
+        with Peer(door) as late:
+            response = late.ask(long_request(4))
+            assert (response.status, response.headers["retry-after"]) == (503, "1")
+            assert score(late.ask(row_request(5)).body) == 5
+        catalog.gate.set()
+
+        assert [first.read().status for _ in range(3)] == [200] * 3

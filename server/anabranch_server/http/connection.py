@@ -6,7 +6,6 @@ The parser's callbacks only note what came; what must end the connection is rais
 import asyncio
 import time
 from concurrent.futures import Future
-from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -287,28 +286,18 @@ class HotConnection(ReadingConnection):
             )
         target = self._target
         assert target is not None
-        shared = self.shared
-        if not is_long(self._head, len(self._body)):
-            return self._submit(
-                call, decode_body(shared.context, target, self._head, self._body, call.received)
-            )
-        turn = DecodingTurn(call)
-        future = shared.decoders.submit(
-            decode_body, shared.context, target, self._head, self._body, call.received
+        decode = partial(
+            decode_body, self.shared.context, target, self._head, self._body, call.received
         )
-        future.add_done_callback(partial(self._wake, turn))
-        return turn
+        if is_long(self._head, len(self._body)):
+            return DecodingTurn(call, self.decoders, decode, self._go_on)
+        return self._submit(call, decode())
 
     def _submit(self, call: Call, decoded: Decoded) -> HotTurn:
         request, served, encode = decoded
         turn = HotTurn(request, served, self.sink, call, encode)
         served.group.submit(turn)
         return turn
-
-    def _wake(self, turn: DecodingTurn, future: Future[Decoded]) -> None:
-        """Bring a decoded body back to the loop; a decoder's thread calls it."""
-        with suppress(RuntimeError):  # the loop is closed: nobody is left to answer
-            self.loop.call_soon_threadsafe(self._go_on, turn, future)
 
     def _go_on(self, decoding: DecodingTurn, future: Future[Decoded]) -> None:
         if self.is_gone:

@@ -56,6 +56,7 @@ class OrderedConnection(HttpToolsProtocol):
         parts = self.shared.parts(self.loop, config.timeout_keep_alive)
         self.sink = parts.sink
         self.watch = parts.watch
+        self.decoders = parts.decoders
         self.limits = self.shared.context.limits
         self.observer = self.shared.context.observer
         self.gate: ReadGate

@@ -2,10 +2,9 @@
 
 import asyncio
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Final
 
 from anabranch_server.doors import DoorContext
+from anabranch_server.http.decoders import Decoders
 from anabranch_server.http.known_heads import KnownHeads
 from anabranch_server.http.loop_sink import LoopSink
 from anabranch_server.http.routes import HotRoutes
@@ -14,8 +13,6 @@ from anabranch_server.request_ids import RequestIds
 
 __all__ = ["LoopParts", "Shared"]
 
-_DECODERS: Final = 2
-
 
 class LoopParts:
     """The parts that exist once there is a loop.
@@ -23,11 +20,13 @@ class LoopParts:
     Attributes:
         sink: where the tickets of these connections come back.
         watch: the clock.
+        decoders: threads for bodies that take long to decode.
     """
 
-    def __init__(self, sink: LoopSink, watch: Watch) -> None:
+    def __init__(self, sink: LoopSink, watch: Watch, decoders: Decoders) -> None:
         self.sink = sink
         self.watch = watch
+        self.decoders = decoders
 
 
 class Shared:
@@ -38,7 +37,6 @@ class Shared:
         routes: the table of hot URLs.
         known_heads: heads that need no parser.
         request_ids: chooses the ids that answers echo.
-        decoders: threads for bodies that take long to decode; started when there is one.
         dated_by: the default headers that `dated` was made of.
         dated: those headers as lines.
     """
@@ -48,7 +46,6 @@ class Shared:
         self.routes = routes
         self.known_heads = KnownHeads()
         self.request_ids = RequestIds()
-        self.decoders = ThreadPoolExecutor(_DECODERS, thread_name_prefix="http-decode")
         self._parts: LoopParts | None = None
         self.dated_by: Sequence[tuple[bytes, bytes]] = ()
         self.dated = b""
@@ -61,7 +58,9 @@ class Shared:
             idle_s: how long a connection may be idle.
         """
         if self._parts is None:
-            self._parts = LoopParts(LoopSink(loop), Watch(loop, self.context.limits, idle_s))
+            self._parts = LoopParts(
+                LoopSink(loop), Watch(loop, self.context.limits, idle_s), Decoders(loop)
+            )
         return self._parts
 
     def date(self, headers: Sequence[tuple[bytes, bytes]]) -> None:

@@ -7,6 +7,7 @@ transport itself.
 
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Protocol as Interface
 
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
@@ -14,7 +15,9 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from anabranch_runtime.requests import ReplySink, ScoreRequest
 from anabranch_runtime.served import ServedVersion
 from anabranch_server.http.answers import KEEPS, Answer, error_answer, score_answer
+from anabranch_server.http.bodies import Decoded
 from anabranch_server.http.calls import Call, Line, public
+from anabranch_server.http.decoders import Decoders
 from anabranch_server.http.loop_sink import LoopTicket
 from anabranch_server.http.routes import Encode
 from anabranch_wire.errors import AnabranchError, Cancelled, DeadlineExceeded
@@ -134,7 +137,7 @@ class HotTurn(LoopTicket):
 
 
 class DecodingTurn:
-    """A hot request whose long body is being decoded; another turn takes its place.
+    """A hot request whose long body waits for a decoder; another turn takes its place.
 
     Attributes:
         call: what is known of it.
@@ -142,9 +145,34 @@ class DecodingTurn:
 
     answer: Answer | None = None
 
-    def __init__(self, call: Call) -> None:
+    def __init__(
+        self,
+        call: Call,
+        decoders: Decoders,
+        decode: Callable[[], Decoded],
+        go_on: Callable[["DecodingTurn", Future[Decoded]], None],
+    ) -> None:
+        """Queue the body.
+
+        Args:
+            call: what is known of the request.
+            decoders: do it.
+            decode: does it; any thread may call it.
+            go_on: takes this turn and what came of it; called on the loop.
+
+        Raises:
+            Overloaded: too many bodies wait.
+        """
         self.call = call
         self.ending = call.ending
+        self._decoders = decoders
+        self._go_on = go_on
+        self.decode = decode
+        decoders.submit(self)
+
+    def decoded(self, future: Future[Decoded]) -> None:
+        """Go on with what came of the body."""
+        self._go_on(self, future)
 
     def begin(self) -> None:
         """Nothing: it has begun already."""
@@ -157,7 +185,8 @@ class DecodingTurn:
         """It is never written."""
 
     def abandon(self) -> None:
-        """Tell the observer; what is decoded for it will find the connection gone."""
+        """Tell the observer; a body that still waits is not decoded any more."""
+        self._decoders.withdraw(self)
         call = self.call
         taken_s = time.monotonic() - call.received
         call.line.observer.failed(
