@@ -18,6 +18,7 @@ from rich.table import Table
 
 from anabranch_client import Client
 from anabranch_server.demo_requests import MODEL, RecordedUser, Recording, load
+from anabranch_server.trimmed import trimmed_console
 
 __all__ = ["DemoUrls", "Inputs", "Ranking", "Score", "print_rankings", "rank", "run_demo"]
 
@@ -29,7 +30,6 @@ Score: TypeAlias = Callable[[Inputs], NDArray[np.float32]]
 _OUTPUT: Final = "click"
 _SHOWN: Final = (0, -2, -1)  # one user without and two with past clicks
 _SHOWN_ITEMS: Final = 5
-_PLAIN_WIDTH: Final = 100
 _TOLERANCE: Final = 1e-6
 """Difference from a recorded score that float32 explains; scores are near 0.005."""
 
@@ -91,14 +91,11 @@ def run_demo(urls: DemoUrls, out: TextIO) -> bool:
             return clicks.astype(np.float32, copy=False)[:, 0]
 
         rankings = rank(load(), score)
-    console = Console(file=out, highlight=False, width=None if out.isatty() else _PLAIN_WIDTH)
-    with console.capture() as shown:
+    with trimmed_console(out) as console:
         print_rankings(console, rankings)
         console.print(f"API docs   {urls.http}/docs")
         console.print(f"metrics    {urls.metrics}/metrics")
         console.print(f"admin      {urls.admin}/")
-    for line in shown.get().splitlines():
-        print(line.rstrip(), file=out)  # tables fill their cells with blanks
     return max(ranking.difference for ranking in rankings) <= _TOLERANCE
 
 

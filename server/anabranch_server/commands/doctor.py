@@ -1,6 +1,7 @@
 """`anabranch doctor`."""
 
 import os
+import sys
 from typing import Annotated
 
 import typer
@@ -13,13 +14,13 @@ def doctor(
 ) -> None:
     """Check whether this machine can run a server, and how well."""
     import msgspec
-    from rich.console import Console
     from rich.table import Table
 
     from anabranch_server.commands.output import print_json
     from anabranch_server.config import Folders
     from anabranch_server.doctor import examine
     from anabranch_server.folders import default_cache_dir, default_run_dir, default_state_dir
+    from anabranch_server.trimmed import trimmed_console
 
     folders = Folders(
         default_cache_dir(os.environ), default_state_dir(os.environ), default_run_dir(os.environ)
@@ -33,5 +34,6 @@ def doctor(
             colour = {"ok": "green", "warning": "yellow", "failure": "red"}[check.status]
             found = f"{check.found}\n{check.remedy}" if check.remedy else check.found
             table.add_row(check.name, f"[{colour}]{check.status}[/]", found)
-        Console(highlight=False).print(table)
+        with trimmed_console(sys.stdout) as console:
+            console.print(table)
     raise typer.Exit(0 if report.ok else 1)

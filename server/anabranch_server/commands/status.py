@@ -1,5 +1,6 @@
 """`anabranch status [MODEL] --admin URL`."""
 
+import sys
 from collections.abc import Mapping
 from typing import Annotated
 
@@ -36,9 +37,10 @@ def status(
 
 
 def _print_table(models: list[Mapping[str, object]]) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from anabranch_server.trimmed import trimmed_console
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("model", "state", "snapshots", "labels", "last error"):
@@ -52,7 +54,8 @@ def _print_table(models: list[Mapping[str, object]]) -> None:
             Text(_labels(model["labels"])),
             Text(_failure(model["last_error"])),
         )
-    Console(highlight=False).print(table)
+    with trimmed_console(sys.stdout) as console:
+        console.print(table)
 
 
 def _snapshots(versions: object) -> str:
