@@ -155,19 +155,6 @@ def test_publish_fails_with_code_1_and_a_reason(tmp_path: Path) -> None:
     run("publish", model, str(onnx), "--version", "0", code=2)
 
 
-def test_publish_takes_no_repository_for_a_model(tmp_path: Path) -> None:
-    onnx = scale_model(tmp_path / "trained").path
-    repository = tmp_path / "repository"
-    repository.mkdir()
-    published = run("publish", str(repository / "ctr"), str(onnx))
-    assert str(repository / "ctr" / "1") in published.stdout
-
-    refused = run("publish", str(repository), str(onnx), code=2)
-
-    assert "it holds models (ctr): name the model too" in refused.stderr
-    assert [path.name for path in repository.iterdir()] == ["ctr"]
-
-
 def test_clients_say_when_nobody_answers(tmp_path: Path) -> None:
     request = tmp_path / "request.json"
     request.write_text('{"inputs": []}')
