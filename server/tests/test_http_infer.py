@@ -307,6 +307,51 @@ def test_malformed_numbers_in_headers_are_refused(peer: Peer, name: str, value: 
     assert f"{name} {value[:40]!r}" in json.loads(response.body)["error"]
 
 
+@pytest.mark.parametrize("second", ["same", "other", "empty"])
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [
+        ("Content-Type", "application/json"),
+        ("Inference-Header-Content-Length", "100"),
+        ("Anabranch-Timeout-Ms", "9000"),
+        ("Anabranch-Priority", "1"),
+        ("X-Request-Id", "r"),
+    ],
+)
+def test_a_header_of_one_value_is_not_taken_twice(
+    peer: Peer, name: str, first: str, second: str
+) -> None:
+    value = {"same": first, "other": f"{first}0", "empty": ""}[second]
+    headers = {name: first, name.lower(): value}  # names differ to a dict only
+
+    response = peer.ask(infer_request(json_body(), headers=headers))
+
+    assert response.status == 400
+    assert json.loads(response.body) == {
+        "error": f"header '{name.lower()}' is given twice: expected one"
+    }
+    assert peer.ask(infer_request(json_body())).status == 200
+
+
+def test_several_content_codings_are_not_read_however_they_are_given(peer: Peer) -> None:
+    for headers in (
+        {"Content-Encoding": "gzip, gzip"},
+        {"Content-Encoding": "gzip", "content-encoding": "gzip"},
+    ):
+        response = peer.ask(infer_request(gzip.compress(json_body()), headers=headers))
+
+        assert response.status == 415
+        assert "Content-Encoding 'gzip, gzip'" in json.loads(response.body)["error"]
+
+
+def test_repeated_lists_and_foreign_headers_are_joined(peer: Peer) -> None:
+    headers = {"Accept-Encoding": "gzip;q=0.1", "accept-encoding": "deflate", "X-A": "", "x-a": ""}
+
+    response = peer.ask(infer_request(json_body(MANY), headers=headers))
+
+    assert (response.status, response.headers["content-encoding"]) == (200, "deflate")
+
+
 @pytest.mark.parametrize(
     "headers", [{"Anabranch-Timeout-Ms": "0"}, {"Anabranch-Timeout-Ms": "0.0"}]
 )

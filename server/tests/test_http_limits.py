@@ -133,7 +133,8 @@ def test_heads_too_large_are_refused(serve: Serve, path: str, head: bytes, text:
         refused(peer.read(), 413, text)
 
 
-CHUNKED = b"POST /v2/models/scale/infer HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+HOT = b"POST /v2/models/scale/infer HTTP/1.1\r\nHost: t\r\n"
+CHUNKED = HOT + b"Transfer-Encoding: chunked\r\n\r\n"
 
 
 @pytest.mark.parametrize(
@@ -174,15 +175,24 @@ def test_a_long_target_is_refused(serve: Serve, cut: int) -> None:
     "data",
     [
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-        b"POST /v2/models/scale/infer HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
-        b"POST /v2/models/scale/infer HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
-        b"POST /v2/models/scale/infer HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n",
-        b"POST / HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-        b"POST /v2/models/scale/infer HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
-        b"POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
-        b"GET /cold/x HTTP/1.1\r\nBad Name: 1\r\n\r\n",
+        HOT + b"Content-Length: -1\r\n\r\n",
+        HOT + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        HOT + b"Content-Length: 99999999999999999999\r\n\r\n",
+        HOT + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        CHUNKED + b"xyz\r\n",
+        b"POST /echo HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
+        b"GET /cold/x HTTP/1.1\r\nHost: t\r\nBad Name: 1\r\n\r\n",
         b"GET /cold/x HTTP/9.9\r\n\r\n",
+        b"GET /cold/x HTTP/2.0\r\nHost: t\r\n\r\n",
+        b"GET /cold/x HTTP/0.9\r\nHost: t\r\n\r\n",
+        b"GET /cold/x\r\n\r\n",
+        b"GET /cold/x HTTP/1.1\r\n\r\n",
+        b"GET /cold/x HTTP/1.1\r\nHost: t\r\nHost: t\r\n\r\n",
+        b"GET /cold/x HTTP/1.0\r\nHost: t\r\nhost: u\r\n\r\n",
+        b"POST /v2/models/scale/infer HTTP/1.1\r\nContent-Length: 0\r\n\r\n",
+        HOT + b"Host: u\r\nContent-Length: 0\r\n\r\n",
+        b"POST /echo HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        CHUNKED + b"1ffffffffffffffff\r\n",
         b"GET \xff\xfe HTTP/1.1\r\n\r\n",
         b"GET http:// HTTP/1.1\r\nHost: t\r\n\r\n",
     ],
@@ -194,6 +204,53 @@ def test_what_is_not_http_is_refused(serve: Serve, data: bytes) -> None:
         assert json.loads(peer.read().body)["outputs"][0]["data"] == [3.0]
         refused(peer.read(), 400, "malformed")
         assert peer.rest() == b""
+
+
+@pytest.mark.parametrize("path", ["/v2/models/scale/infer", "/echo"])
+@pytest.mark.parametrize(
+    "lines",
+    [
+        b"Transfer-Encoding: gzip\r\n",
+        b"Transfer-Encoding: identity\r\n",
+        b"Transfer-Encoding: gzip, chunked\r\n",
+        b"Transfer-Encoding: chunked, gzip\r\n",
+        b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
+        b"Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n",
+    ],
+)
+def test_other_transfer_codings_are_not_supported(serve: Serve, path: str, lines: bytes) -> None:
+    door = serve(Limits())
+    with Peer(door) as peer:
+        head = f"POST {path} HTTP/1.1\r\nHost: t\r\n".encode()
+        refused(peer.ask(head + lines + b"\r\n0\r\n\r\n"), 501, "nothing but chunked")
+        assert peer.rest() == b""
+
+
+@pytest.mark.parametrize("cut", [4, 5, 20, 24])
+def test_http2_is_told_where_it_is(serve: Serve, cut: int) -> None:
+    door = serve(Limits())
+    preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+    with Peer(door) as peer:
+        peer.send(preface[:cut])
+        time.sleep(0.02)
+        peer.send(preface[cut:])
+        refused(peer.read(), 400, "HTTP/2 is not spoken on this port")
+
+
+@pytest.mark.parametrize("path", ["/v2/models/scale/infer", "/echo"])
+@pytest.mark.parametrize("size", [b"ffffffffffffffff", b"1f5", b"0" * 40 + b"1F5"])
+def test_a_chunk_too_long_is_refused_before_it_comes(serve: Serve, path: str, size: bytes) -> None:
+    door = serve(Limits(max_body_bytes=1000))
+    head = f"POST {path} HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+    chunk = b"1f4\r\n" + b"\n" * 500 + b"\r\n"
+    data = head + chunk + size + b";x=\r\n"
+    for cut in (len(head), len(head + chunk) - 1, len(head + chunk) + 2, len(data) - 3, len(data)):
+        with Peer(door) as peer:
+            peer.send(data[:cut])
+            time.sleep(0.02)
+            peer.send(data[cut:] + b"\n")
+            refused(peer.read(), 413, "body: at most 1000 bytes are allowed")
+            assert peer.rest() == b""
 
 
 def test_a_fault_behind_an_answer_is_not_answered_again(serve: Serve) -> None:

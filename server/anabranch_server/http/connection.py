@@ -17,7 +17,9 @@ from uvicorn.server import ServerState
 from anabranch_server.http.answers import CLOSES, KEEPS, KEEPS_BY_NAME
 from anabranch_server.http.bodies import Decoded, decode_body, is_long
 from anabranch_server.http.calls import Call
-from anabranch_server.http.heads import RequestHead, read_head
+from anabranch_server.http.chunk_sizes import ChunkSizes
+from anabranch_server.http.framing import check_framing, joined, not_spoken
+from anabranch_server.http.heads import RequestHead, check_repeated, read_head
 from anabranch_server.http.known_heads import MAX_KNOWN_BYTES, KnownHead
 from anabranch_server.http.reading import Phase, ReadingConnection
 from anabranch_server.http.routes import Target
@@ -144,6 +146,8 @@ class HotConnection(ReadingConnection):
     def on_url(self, url: bytes) -> None:
         """A part of the request target."""
         self.url += url
+        if self.url == b"*" and self.parser.get_method() == b"PRI":
+            raise not_spoken()
         if len(self.url) > self.limits.max_uri_bytes:
             raise TooLarge(f"request target: at most {self.limits.max_uri_bytes} bytes are allowed")
 
@@ -158,7 +162,9 @@ class HotConnection(ReadingConnection):
         if self.parser.should_upgrade():
             self.offers_upgrade = True
             return
-        fields = self._fields = dict(self.headers)
+        fields = self._fields = joined(self.headers)
+        check_framing(self.parser.get_http_version(), fields)
+        self.chunks = ChunkSizes() if b"transfer-encoding" in fields else None
         target = self._target = self.shared.routes.find(self.url)
         method = self.parser.get_method()
         self.phase = _BODY
@@ -176,6 +182,8 @@ class HotConnection(ReadingConnection):
         try:
             if method != b"POST":
                 raise MethodNotAllowed("expected POST")
+            if len(fields) != len(self.headers):
+                check_repeated(self.headers)
             self._head = read_head(fields)
         except AnabranchError as refusal:
             self._refusal = refusal
@@ -195,7 +203,9 @@ class HotConnection(ReadingConnection):
         self.quiet_bytes = 0
         self.body_left = max(0, self.body_left - len(body))
         if self._body_bytes + len(body) > self.limits.max_body_bytes:
-            raise TooLarge(f"body: at most {self.limits.max_body_bytes} bytes are allowed")
+            raise self._body_too_large()
+        if self.chunks is not None:
+            self.chunks.add(len(body))
         if self._target is None:
             self._body_bytes += len(body)
             super().on_body(body)
@@ -205,6 +215,12 @@ class HotConnection(ReadingConnection):
             self._gather(body)
         else:
             self._body_bytes += len(body)
+
+    def expect_chunk(self, size: int) -> None:
+        """A chunk goes on for `size` bytes that have not come."""
+        self.body_left = size
+        if self._body_bytes + size > self.limits.max_body_bytes:
+            raise self._body_too_large()
 
     def on_message_complete(self) -> None:
         """The request is there."""
@@ -309,6 +325,9 @@ class HotConnection(ReadingConnection):
             turn = FailedTurn(error, decoding.call)
         self.turns[self.turns.index(decoding)] = turn
         self.flush()
+
+    def _body_too_large(self) -> TooLarge:
+        return TooLarge(f"body: at most {self.limits.max_body_bytes} bytes are allowed")
 
     def _check_size(self) -> None:
         """Refuse a head that is too large, or announces a body that is."""

@@ -1,15 +1,16 @@
 """What the headers of a hot request say, checked."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from anabranch_server.http.content_coding import Coding, accepted_coding, content_coding
+from anabranch_server.http.framing import Header
 from anabranch_wire.errors import InvalidInput, UnsupportedMedia
 
-__all__ = ["RequestHead", "read_head"]
+__all__ = ["RequestHead", "check_repeated", "read_head"]
 
 _CONTENT_TYPES: Final = frozenset(
     {
@@ -18,6 +19,18 @@ _CONTENT_TYPES: Final = frozenset(
         b"application/x-www-form-urlencoded",  # what `curl -d` says of anything
     }
 )
+_SINGLE: Final = frozenset(
+    {
+        b"content-type",
+        b"inference-header-content-length",
+        b"anabranch-timeout-ms",
+        b"anabranch-priority",
+        b"x-request-id",
+        b"expect",
+    }
+)
+"""Headers with a meaning that have one value; whoever reads another of several is misled."""
+
 _TIMEOUT: Final = re.compile(rb"[0-9]{1,12}(?:\.[0-9]{1,9})?")
 _DIGITS: Final = re.compile(rb"[0-9]{1,18}")
 
@@ -63,6 +76,19 @@ def read_head(fields: Mapping[bytes, bytes]) -> RequestHead:
         None if timeout is None else _timeout_s(timeout),
         None if priority is None else _number("Anabranch-Priority", priority),
     )
+
+
+def check_repeated(headers: Sequence[Header]) -> None:
+    """Refuse what is given twice and must not be, whether the values differ or not.
+
+    Raises:
+        InvalidInput: names the header.
+    """
+    seen: set[bytes] = set()
+    for name, _ in headers:
+        if name in _SINGLE and name in seen:
+            raise InvalidInput(f"header {name.decode()!r} is given twice: expected one")
+        seen.add(name)
 
 
 def _check_content_type(value: bytes) -> None:

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from anabranch_server.http.framing import Header
 from anabranch_server.http.heads import RequestHead
 from anabranch_server.http.routes import Target
 
@@ -26,10 +27,6 @@ _NEVER: Final = frozenset(
         b"x-request-id", b"traceparent", b"tracestate",
     }
 )  # fmt: skip
-
-
-Header = tuple[bytes, bytes]
-"""Name and value."""
 
 
 class KnownHead(msgspec.Struct, frozen=True, gc=False):

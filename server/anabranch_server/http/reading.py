@@ -13,8 +13,10 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from anabranch_server.http.answers import CONTINUE
+from anabranch_server.http.chunk_sizes import ChunkSizes
+from anabranch_server.http.framing import malformed
 from anabranch_server.http.ordering import OrderedConnection
-from anabranch_wire.errors import InvalidInput, TooLarge, Unsupported
+from anabranch_wire.errors import TooLarge, Unsupported
 
 __all__ = ["Phase", "ReadingConnection"]
 
@@ -40,7 +42,9 @@ class ReadingConnection(OrderedConnection):
         phase: what is being received.
         began: coarse `time.monotonic()` of the first byte of a head that is being received.
         quiet_bytes: bytes parsed since a request began or a part of its body came.
-        body_left: bytes that the body being received still lacks, as far as its length is known.
+        body_left: bytes that the body being received still lacks, as far as its length is known;
+            of a body in chunks, those of the chunk.
+        chunks: sizes of the chunks of that body; None for one that is not in chunks.
         skips_parser: a body is being received behind a known head.
         offers_upgrade: the parser saw an offer to switch protocols.
         wants_continue: the peer waits to be asked for the body.
@@ -66,6 +70,7 @@ class ReadingConnection(OrderedConnection):
         self.began = 0.0
         self.quiet_bytes = 0
         self.body_left = 0
+        self.chunks: ChunkSizes | None = None
         self.skips_parser = False
         self.offers_upgrade = False
         self.wants_continue = False
@@ -78,6 +83,14 @@ class ReadingConnection(OrderedConnection):
 
     def take_body(self, body: bytes | memoryview) -> None:
         """Take a part of the body behind a known head; ends the request when nothing is left."""
+        raise NotImplementedError
+
+    def expect_chunk(self, size: int) -> None:
+        """A chunk goes on for `size` bytes that have not come.
+
+        Raises:
+            TooLarge: the body would be too long.
+        """
         raise NotImplementedError
 
     # --- bytes in ---------------------------------------------------------------------------------
@@ -194,19 +207,33 @@ class ReadingConnection(OrderedConnection):
         self.quiet_bytes += len(piece)
         try:
             self.parser.feed_data(piece)
+            if self.phase is _BODY and self.chunks is not None and not self.is_deaf:
+                missing = self.chunks.missing(piece)
+                if missing:
+                    self.expect_chunk(missing)
         except httptools.HttpParserUpgrade as pause:
             self._restart_without_upgrade(data[at + pause.args[0] :])
-        except httptools.HttpParserError as error:
+        except (httptools.HttpParserError, TooLarge) as error:
             self._refuse_unparsed(error)
         if self.quiet_bytes > self._most_quiet_bytes:
             self._refuse_unparsed(TooLarge("the request has too many bytes outside its body"))
+
+    def on_chunk_header(self) -> None:
+        """The line of a chunk was read."""
+        if self.chunks is not None:
+            self.chunks.begin()
+
+    def on_chunk_complete(self) -> None:
+        """A chunk is over."""
+        if self.chunks is not None:
+            self.chunks.end()
 
     # --- what is not read -------------------------------------------------------------------------
 
     def _refuse_unparsed(self, error: Exception) -> None:
         cause = error.__context__ if isinstance(error, httptools.HttpParserCallbackError) else error
         if isinstance(cause, httptools.HttpParserError):
-            cause = InvalidInput(f"malformed HTTP request: {cause}")
+            cause = malformed(str(cause))
         if isinstance(cause, TooLarge) and not self.is_deaf:
             self.observer.connection_cut(self.protocol, "too_large")
         self.refuse(cause if isinstance(cause, Exception) else error)
