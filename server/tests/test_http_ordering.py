@@ -2,6 +2,7 @@ import gzip
 import itertools
 import json
 import random
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -368,7 +369,7 @@ def test_a_caller_who_leaves_is_not_computed_for(
         time.sleep(0.1)
         with Peer(door) as second:
             second.send(row_request(2) + row_request(3))
-            time.sleep(0.1)
+            time.sleep(0.3)  # whoever leaves sooner may only have ended its sending
         time.sleep(0.1)
         before = backend.computed
         backend.gate.set()
@@ -377,6 +378,56 @@ def test_a_caller_who_leaves_is_not_computed_for(
 
     assert backend.computed == before + 2
     assert observed.failures.count(("scale", "oip_http", "CANCELLED")) == 2
+
+
+def test_a_peer_that_ends_its_sending_is_answered(
+    door: HttpDoor, backend: GatedBackend, observed: Observed
+) -> None:
+    last = {"Connection": "close"}
+    for requests, answers in (
+        ([row_request(1)], [1]),
+        ([row_request(1)], [1]),  # by its known head
+        ([row_request(1, headers=last)], [1]),
+        ([row_request(1, version="1.0")], [1]),
+        ([chunked_request(row_request(1), 9)], [1]),
+        ([long_request(1), row_request(2)], [0, 2]),
+        ([cold_request("x", 0.2)], ["x"]),
+        ([row_request(1), cold_request("x"), row_request(2)], [1, "x", 2]),
+        ([row_request(1), cold_request("x", 0.2)], [1, "x"]),
+    ):
+        backend.hold()
+        with Peer(door) as peer:
+            peer.send(b"".join(requests))
+            peer.socket.shutdown(socket.SHUT_WR)
+            time.sleep(0.05)
+            backend.gate.set()
+
+            for answer in answers:
+                response = peer.read()
+                assert response.status == 200
+                if isinstance(answer, str):
+                    assert response.body == f"cold {answer}".encode()
+                else:
+                    assert score(response.body) == answer
+            assert peer.rest() == b""
+    assert observed.failures == []
+
+
+@pytest.mark.parametrize("path", ["/v2/models/scale/infer", "/echo"])
+def test_a_peer_that_ends_its_sending_too_early_is_not(
+    door: HttpDoor, backend: GatedBackend, path: str
+) -> None:
+    request = row_request(1, path=path)
+    for before in (b"", row_request(3)):
+        for cut in (5, 60, len(request) - 1):
+            backend.hold()
+            with Peer(door) as peer:
+                peer.send(before + request[:cut])
+                peer.socket.shutdown(socket.SHUT_WR)
+                assert peer.rest() == b""
+            backend.gate.set()
+            with Peer(door) as peer:
+                assert score(peer.ask(row_request(2)).body) == 2
 
 
 def test_an_answer_that_is_late_is_replaced_by_an_error(peer: Peer, backend: GatedBackend) -> None:

@@ -40,6 +40,7 @@ class OrderedConnection(HttpToolsProtocol):
         gate: flow control; uvicorn knows it as `flow`.
         turns: requests not answered yet, in order.
         heard: coarse `time.monotonic()` of the last bytes in or out.
+        has_ended: the peer sends nothing more, but waits for its answers.
     """
 
     shared: ClassVar[Shared]
@@ -64,6 +65,7 @@ class OrderedConnection(HttpToolsProtocol):
         self.is_deaf = False
         self.turns: deque[Turn] = deque()
         self.heard = 0.0
+        self.has_ended = False
         self._is_stopping = False
         self._must_linger = False
         self._lingers_since: float | None = None
@@ -92,6 +94,17 @@ class OrderedConnection(HttpToolsProtocol):
             turn.abandon()
         self.turns.clear()
         super().connection_lost(exc)
+
+    def eof_received(self) -> bool:  # type: ignore[override]  # as asyncio has it
+        """Stay connected, for what is to be answered, with a peer that sends nothing more.
+
+        One that leaves its last request incomplete, or seems to have left itself, gets nothing.
+        """
+        turns = self.turns
+        if self.is_receiving() or not turns or not turns[-1].is_awaited(time.monotonic()):
+            return False
+        self.has_ended = self.is_deaf = True
+        return True
 
     def shutdown(self) -> None:
         """Finish what was begun, then close; uvicorn calls it when the server stops."""
@@ -209,11 +222,11 @@ class OrderedConnection(HttpToolsProtocol):
 
     def _is_ending(self) -> bool:
         return (
-            self._is_stopping or self.shared.context.lifecycle.is_draining
+            self.has_ended or self._is_stopping or self.shared.context.lifecycle.is_draining
         ) and not self.is_receiving()
 
     def _close_when_done(self) -> None:
-        if self._is_stopping and not self.turns and not self.is_receiving():
+        if (self.has_ended or self._is_stopping) and not self.turns and not self.is_receiving():
             self.transport.close()
 
     def _close(self) -> None:

@@ -8,6 +8,7 @@ transport itself.
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from typing import Final
 from typing import Protocol as Interface
 
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
@@ -23,6 +24,8 @@ from anabranch_server.http.routes import Encode
 from anabranch_wire.errors import AnabranchError, Cancelled, DeadlineExceeded
 
 __all__ = ["ColdTurn", "DecodingTurn", "FailedTurn", "HotTurn", "Turn"]
+
+_PROMPT_END_S: Final = 0.1
 
 
 class Turn(Interface):
@@ -44,6 +47,14 @@ class Turn(Interface):
 
     def expire(self, now: float) -> bool:
         """Answer it if it waits past its deadline; says whether that was so."""
+        ...
+
+    def is_awaited(self, now: float) -> bool:
+        """Whether a peer that ends its sending at `now`, with this request, waits for the answer.
+
+        Leaving looks the same on the wire. Ending right behind the request (`nc -N`, some proxies)
+        is taken for the one, ending after having waited for the other.
+        """
         ...
 
     def written(self, now: float) -> None:
@@ -108,6 +119,10 @@ class HotTurn(LoopTicket):
         self.cancelled = True
         self._fail(DeadlineExceeded("the deadline passed before the answer was ready"))
         return True
+
+    def is_awaited(self, now: float) -> bool:
+        """Whether the end came right behind the request."""
+        return now - self._call.received <= _PROMPT_END_S
 
     def written(self, now: float) -> None:
         """Tell the observer."""
@@ -181,6 +196,10 @@ class DecodingTurn:
         """Its deadline is not known yet."""
         return False
 
+    def is_awaited(self, now: float) -> bool:
+        """Whether the end came right behind the request."""
+        return now - self.call.received <= _PROMPT_END_S
+
     def written(self, now: float) -> None:
         """It is never written."""
 
@@ -216,6 +235,10 @@ class FailedTurn:
     def expire(self, now: float) -> bool:
         """Nothing waits."""
         return False
+
+    def is_awaited(self, now: float) -> bool:
+        """Whether the end came right behind the request."""
+        return now - self._call.received <= _PROMPT_END_S
 
     def written(self, now: float) -> None:
         """Tell the observer."""
@@ -257,6 +280,10 @@ class ColdTurn:
     def expire(self, now: float) -> bool:
         """ASGI keeps its own time."""
         return False
+
+    def is_awaited(self, now: float) -> bool:
+        """It costs little: always."""
+        return True
 
     def written(self, now: float) -> None:
         """ASGI's requests are counted by nobody here."""
