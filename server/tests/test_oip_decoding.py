@@ -1,4 +1,5 @@
 import json
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -676,6 +677,22 @@ def test_a_large_document_of_many_tensors_is_not_built() -> None:
     text = refusal(one_input("FP32"), f'{{"inputs":[{tensors}]}}'.encode())
 
     assert text.startswith("TooLarge: request JSON: more objects than 1024 tensors can have")
+
+
+@pytest.mark.parametrize("text", ["a", "{"])
+def test_a_large_document_of_short_strings_does_not_hold_up_others(text: str) -> None:
+    data = b",".join([json.dumps(text).encode()] * 8_000_000)
+    body = b'{"inputs":[{"name":"x","datatype":"FP32","shape":[1,4],"data":[%b]}]}' % data
+    served = one_input("FP32", (-1, 4))
+    reader = threading.Thread(target=refusal, args=(served, body))
+    longest, last = 0.0, time.monotonic()
+    reader.start()
+    while reader.is_alive():
+        time.sleep(0.001)
+        last, before = time.monotonic(), last
+        longest = max(longest, last - before)
+
+    assert longest < 0.5  # 0.8 s if one call went through all of them
 
 
 def test_a_large_shape_is_not_built() -> None:

@@ -33,8 +33,10 @@ _OUTLINED_BYTES: Final = 4096
 _SMALL: Final = msgspec.json.Decoder(InferRequest)
 _LARGE: Final = msgspec.json.Decoder(LargeInferRequest)
 _SHAPE: Final = msgspec.json.Decoder(tuple[int, ...])
-# The closing quote is optional so that a cut string matches too: no start is tried twice.
-_TO_NEXT_OBJECT: Final = re.compile(rb'(?:[^"{]+|"(?:[^"\\]+|\\.)*+"?)*+(?:\{|\Z)', re.DOTALL)
+_BRACE: Final = re.compile(rb"\{")
+# A brace that opens an object, or some of the way to one: a single match holds the GIL. The closing
+# quote is optional so that a cut string matches too: no start is tried twice.
+_TOWARDS_OBJECT: Final = re.compile(rb'(?:[^"{]+|"(?:[^"\\]+|\\.)*+"?){0,8}+(\{?)', re.DOTALL)
 _BARE_TOKENS: Final = re.compile(rb'"(?:[^"\\]+|\\.)*+"?|NaN|-?Infinity', re.DOTALL)
 _QUOTE: Final = ord('"')
 _BARE: Final = (b"NaN", b"Infinity")
@@ -73,12 +75,18 @@ def _decode(text: bytes | memoryview, limits: Limits) -> InferRequest:
 def _read_large(text: bytes | memoryview, limits: Limits) -> InferRequest:
     # Each tensor and each requested output is an object, with one more for its parameters.
     objects = 4 * limits.max_tensors + 8
-    # The last match is the way to the end of the document.
-    if any(islice(_TO_NEXT_OBJECT.finditer(text), objects + 2, None)):
+    if _has_more_objects(text, objects):
         raise TooLarge(f"request JSON: more objects than {limits.max_tensors} tensors can have")
     large = _LARGE.decode(text)
     inputs = [_opened(tensor, limits) for tensor in large.inputs]
     return InferRequest(inputs, large.id, large.outputs, large.parameters)
+
+
+def _has_more_objects(text: bytes | memoryview, most: int) -> bool:
+    if not any(islice(_BRACE.finditer(text), most, None)):
+        return False  # not even with those in strings
+    opened = (match for match in _TOWARDS_OBJECT.finditer(text) if match[1])
+    return any(islice(opened, most, None))
 
 
 def _opened(tensor: LargeInputTensor, limits: Limits) -> InputTensor:
