@@ -1,7 +1,7 @@
 import json
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -684,15 +684,21 @@ def test_a_large_document_of_short_strings_does_not_hold_up_others(text: str) ->
     data = b",".join([json.dumps(text).encode()] * 8_000_000)
     body = b'{"inputs":[{"name":"x","datatype":"FP32","shape":[1,4],"data":[%b]}]}' % data
     served = one_input("FP32", (-1, 4))
-    reader = threading.Thread(target=refusal, args=(served, body))
+
+    # 0.8 s each time if one call went through all of them; a busy machine is slow by chance only.
+    assert min(longest_pause(lambda: refusal(served, body)) for _ in range(4)) < 0.5
+
+
+def longest_pause(work: Callable[[], object]) -> float:
+    """Longest time in seconds that this thread could not run while another did `work`."""
+    worker = threading.Thread(target=work)
     longest, last = 0.0, time.monotonic()
-    reader.start()
-    while reader.is_alive():
+    worker.start()
+    while worker.is_alive():
         time.sleep(0.001)
         last, before = time.monotonic(), last
         longest = max(longest, last - before)
-
-    assert longest < 0.5  # 0.8 s if one call went through all of them
+    return longest
 
 
 def test_a_large_shape_is_not_built() -> None:

@@ -66,6 +66,13 @@ def channel(tmp_path_factory: pytest.TempPathFactory, observed: Observed) -> Ite
         (TensorSpec("a", "FP32", (-1, 4)), TensorSpec("b", "FP32", (-1, 4))),
         RowLayout(True, 1, (0,), (0, 0)),
     )
+    wide = "wide (float[N, M] x) => (float[N, M] y) { y = Neg(x) }"
+    models["wide"] = DenseModel(
+        write_graph(folder / "wide", wide),
+        (TensorSpec("x", "FP32", (-1, -1)),),
+        (TensorSpec("y", "FP32", (-1, -1)),),
+        RowLayout(True, 1, (0,), (0,)),
+    )
     limits = Limits(max_rows=8, max_tensors=4, max_elements=1000, max_string_bytes=16)
     with (
         door_context(models, observed=observed, limits=limits) as context,
@@ -391,7 +398,7 @@ def test_parameters_we_do_not_know_are_ignored(channel: grpc.Channel) -> None:
         (raw_request("scale", {"x": np.zeros((9, 4), np.float32)}), "9 rows"),
         (raw_request("scale", {f"x{i}": ROW for i in range(5)}), "5 inputs"),
         (raw_request("scale", {"x": np.zeros((1,) * 9, np.float32)}), "9 axes"),
-        (raw_request("FP32", {"x": np.zeros(1001, np.float32)}), "1001 elements"),
+        (raw_request("wide", {"x": np.zeros((1, 1001), np.float32)}), "1001 elements"),
         (typed_request("BYTES", "BYTES", bytes_contents=[b"x" * 17]), "17 bytes"),
     ],
 )

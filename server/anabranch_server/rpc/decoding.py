@@ -67,6 +67,9 @@ def read_inputs(
             raise InvalidInput(f"input {spec.name!r} is given twice")
         if tensor.parameters:
             check_input_parameters(spec.name, tensor.parameters)
+        rows = served.rules.rows_in(spec.name, shape)
+        if rows > limits.max_rows:
+            raise TooLarge(f"input {spec.name!r}: {rows} rows, at most {limits.max_rows} allowed")
         count = math.prod(shape)
         if count > limits.max_elements:
             raise TooLarge(
@@ -85,10 +88,7 @@ def read_inputs(
             )
         else:
             arrays[spec.name] = read_contents(spec, shape, count, tensor.contents, limits)
-    inputs, rows = served.rules.order(arrays)
-    if rows > limits.max_rows:
-        raise TooLarge(f"{rows} rows, at most {limits.max_rows} allowed")
-    return inputs, rows
+    return served.rules.order(arrays)
 
 
 def read_outputs(
