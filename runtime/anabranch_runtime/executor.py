@@ -114,24 +114,24 @@ class Executor:
         if not alone:
             _check_rows(version, outputs, run_rows)
         finished = time.monotonic()
-        # One copy out of staging for the whole batch: answers are views of it and of nothing else.
-        asked = None if any([not t.request.outputs for t in batch]) else _asked_for(batch)
-        kept = [
-            array.copy() if asked is None or index in asked else array[:0]
-            for index, array in enumerate(outputs)
-        ]
+        # An output that is asked for leaves staging once: a batch's answers are views of that copy.
+        kept: dict[int, NDArray[np.generic]] = {}
+        every = range(len(outputs))
         begin = 0
         for ticket in batch:
             request = ticket.request
-            wanted = [kept[i] for i in request.outputs] if request.outputs else kept
-            if not alone:
-                end = begin + request.rows
-                wanted = [array[begin:end] for array in wanted]
-                begin = end
-            ticket.outputs = tuple(wanted)
+            end = begin + request.rows
+            answer: list[NDArray[np.generic]] = []
+            for index in request.outputs or every:
+                array = kept.get(index)
+                if array is None:
+                    array = kept[index] = outputs[index].copy()
+                answer.append(array if alone else array[begin:end])
+            ticket.outputs = tuple(answer)
             ticket.started = started
             ticket.finished = finished
             ticket.batch_rows = rows
+            begin = end
 
 
 def deliver(tickets: list[Ticket]) -> None:
@@ -152,11 +152,6 @@ def _hand_over(sink: ReplySink, tickets: list[Ticket]) -> None:
         sink.deliver(tickets)
     except Exception:  # the loop's edge: one door's fault must not silence an executor for all
         _log.exception("answers could not be delivered", extra={"event": "delivery_error"})
-
-
-def _asked_for(batch: list[Ticket]) -> set[int]:
-    """Outputs that some request of `batch` names."""
-    return {index for ticket in batch for index in ticket.request.outputs}
 
 
 def _rows_of(batch: list[Ticket]) -> int:

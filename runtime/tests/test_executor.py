@@ -1,4 +1,5 @@
 import gc
+import time
 import weakref
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from anabranch_runtime.models import DenseModel, RowLayout
-from anabranch_runtime.requests import Ticket
+from anabranch_runtime.requests import ScoreRequest, Ticket
 from anabranch_runtime.settings import BatchSettings
 from anabranch_testing.gated import GatedBackend
 from anabranch_testing.graphs import lookup_model, scale_model, write_graph
@@ -299,3 +300,31 @@ def test_an_output_of_another_number_of_rows_is_never_handed_out(
     for ticket, array in zip(same, (twos, ones, ones), strict=True):
         assert ticket.outputs is not None
         np.testing.assert_array_equal(ticket.outputs[0], array)
+
+
+def test_an_output_without_axes_stands_beside_those_that_are_asked_for(
+    make_group: MakeGroup, tmp_path: Path
+) -> None:
+    path = write_graph(
+        tmp_path,
+        "total (float[N, 4] x) => (float[N, 4] y, float s) "
+        "{ y = Neg(x) \n s = ReduceSum<keepdims = 0>(x) }",
+    )
+    model = DenseModel(
+        path,
+        (TensorSpec("x", "FP32", (-1, 4)),),
+        (TensorSpec("y", "FP32", (-1, 4)), TensorSpec("s", "FP32", ())),
+        RowLayout(False, 1, (0,), (0, None), "s is one sum over all rows"),
+    )
+    served = load_version(make_group(), model)
+    sink = Collector()
+    x = np.ones((2, 4), np.float32)
+
+    for outputs in ((0,), (1,), (1, 0), ()):
+        request = ScoreRequest((x,), 2, outputs, time.monotonic() + 30)
+        served.group.submit(Ticket(request, served, sink))
+    answers = sink.wait(4)
+
+    assert [answer.error for answer in answers] == [None] * 4
+    shapes = [[array.shape for array in answer.outputs or ()] for answer in answers]
+    assert shapes == [[(2, 4)], [()], [(), (2, 4)], [(2, 4), ()]]
