@@ -1,0 +1,161 @@
+"""What the admin doors may ask of a server, over HTTP, gRPC and the status page alike.
+
+The supervisor implements it; doors only translate. Everything belongs to the supervisor's event
+loop; other threads go through `asyncio.run_coroutine_threadsafe`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from anabranch_server.describe import IndexEntry, ModelView, WorkerView
+
+__all__ = ["Action", "ActionRequest", "Administration", "LogView", "OperationView"]
+
+Action = Literal["load", "unload", "reload", "rollback", "unpin"]
+
+OperationState = Literal["RUNNING", "DONE", "FAILED", "CANCELLED"]
+
+
+@dataclass(frozen=True, slots=True)
+class ActionRequest:
+    """What an action is told.
+
+    Attributes:
+        version: version it is about; None is what the policy says, or all.
+        delta: of `rollback`; None is the newest retained one.
+        force: of `reload`: try broken versions again although nothing changed.
+        unpin: of `reload`: release a hold first.
+        wait_s: how long the caller waits for the end.
+    """
+
+    version: int | None = None
+    delta: int | None = None
+    force: bool = False
+    unpin: bool = False
+    wait_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class OperationView:
+    """An action, at work or done. Times in seconds since 1970.
+
+    Attributes:
+        id: names it, as `op-000123`.
+        action: what was asked for.
+        model: model it is about.
+        state: how far it is.
+        phase: what it does now.
+        progress: 0 to 1, where it is known.
+        bytes_done: of the phase.
+        bytes_total: of the phase; 0 where it is not known.
+        started: when.
+        ended: when; null while it runs.
+        error: why it failed.
+    """
+
+    id: str
+    action: Action
+    model: str
+    state: OperationState
+    phase: str | None
+    progress: float | None
+    bytes_done: int
+    bytes_total: int
+    started: float
+    ended: float | None
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LogView:
+    """What is logged.
+
+    Attributes:
+        level: least level that is written.
+        access: whether every request gets a line.
+    """
+
+    level: Literal["debug", "info", "warning", "error"]
+    access: bool
+
+
+class Administration(Protocol):
+    """Looks after models and workers."""
+
+    def models(self) -> list[ModelView]:
+        """Return every model, by name."""
+        ...
+
+    def model(self, name: str) -> ModelView:
+        """Return one model.
+
+        Raises:
+            NotFound: there is no such model.
+        """
+        ...
+
+    def index(self, *, only_ready: bool) -> list[IndexEntry]:
+        """Return every version by model name, then number, with its state and the reason."""
+        ...
+
+    async def act(self, action: Action, model: str, request: ActionRequest) -> OperationView:
+        """Begin an action, wait up to `wait_s` for its end, and return it.
+
+        A version that is refused makes the operation FAILED; that is no error of the call.
+
+        Raises:
+            NotFound: no such model, or no such version of it.
+            Conflict: an action on the model is at work already.
+            InvalidInput: the request makes no sense for the action.
+        """
+        ...
+
+    def operation(self, identity: str) -> OperationView:
+        """Return an action that was begun.
+
+        Raises:
+            NotFound: none of that id, or it is long over.
+        """
+        ...
+
+    async def set_labels(self, model: str, labels: Mapping[str, int | None]) -> ModelView:
+        """Merge labels into those set before; None removes one. Kept over restarts.
+
+        Raises:
+            NotFound: there is no such model.
+            InvalidInput: a name is no label.
+        """
+        ...
+
+    def workers(self) -> Sequence[WorkerView]:
+        """Return every worker process, by index."""
+        ...
+
+    def config(self) -> Mapping[str, object]:
+        """Return the effective settings, secrets masked."""
+        ...
+
+    def log(self, level: str | None, access: bool | None) -> LogView:
+        """Change what is logged, in every process, and return what is now; None leaves it.
+
+        Raises:
+            InvalidInput: there is no such level.
+        """
+        ...
+
+    async def trace(self, seconds: float) -> bytes:
+        """Record what workers do for some seconds and return Chrome's trace format, JSON.
+
+        Raises:
+            Conflict: a trace is being recorded.
+        """
+        ...
+
+    def check_ready(self) -> None:
+        """Return when the server is ready.
+
+        Raises:
+            Unavailable: it is not; says why.
+        """
+        ...

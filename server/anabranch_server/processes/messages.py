@@ -1,0 +1,296 @@
+"""Everything the processes of a server say to each other: one msgpack message a packet.
+
+Each channel is a SOCK_SEQPACKET pair (`channel.py`); descriptors that belong to a message travel
+beside it, in the order its docstring names them. There is no commit message: a prepared epoch is
+current from the moment the shared word of its model says so.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from anabranch_server.processes.plans import StatePlan, VersionPlan
+
+__all__ = [
+    "Abort",
+    "Ack",
+    "Attached",
+    "CannotPrepare",
+    "Drain",
+    "Found",
+    "FromLauncher",
+    "FromLoader",
+    "FromSupervisor",
+    "FromWorker",
+    "HeldModel",
+    "Hello",
+    "Joined",
+    "LoadVersion",
+    "LoaderAttached",
+    "NewSupervisor",
+    "Ping",
+    "Pong",
+    "Prepare",
+    "Progress",
+    "Refreshed",
+    "Refused",
+    "Released",
+    "Serving",
+    "SetLog",
+    "StartLoader",
+    "Stats",
+]
+
+
+class _Message(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+    """Base of all messages; the tag is the name of the class."""
+
+
+# --- launcher -> supervisor, launcher -> worker -------------------------------------------------
+
+
+class Attached(_Message, frozen=True):
+    """A worker was started. Descriptors: control channel to it, its pidfd.
+
+    Attributes:
+        index: number of the worker.
+        incarnation: rises with every start of a worker of that index, from 1.
+        pid: its process.
+        started: seconds since 1970.
+    """
+
+    index: int
+    incarnation: int
+    pid: int
+    started: float
+
+
+class LoaderAttached(_Message, frozen=True):
+    """The loader that was asked for was started. Descriptors: channel to it, its pidfd."""
+
+    pid: int
+
+
+class NewSupervisor(_Message, frozen=True):
+    """To a worker: another supervisor was started. Descriptor: control channel to it."""
+
+
+class Drain(_Message, frozen=True):
+    """To all: stop taking new callers, finish, leave with exit code 0."""
+
+
+# --- supervisor -> launcher ---------------------------------------------------------------------
+
+
+class StartLoader(_Message, frozen=True):
+    """Start a loader, answered by `LoaderAttached`."""
+
+
+# --- supervisor -> worker -----------------------------------------------------------------------
+
+
+class Prepare(_Message, frozen=True):
+    """Make ready what a model serves from `epoch` on; answered by `Ack` or `CannotPrepare`.
+
+    What the worker has already (same group, same version, same identity) it keeps. Serves for new
+    epochs, and with the current epoch for a worker that joins.
+
+    Attributes:
+        model: model name.
+        slot: index of the model's shared word.
+        epoch: number of the state.
+        state: what to serve; None when the model is gone from the repository.
+        urgent: build at normal priority, since nothing is served meanwhile.
+    """
+
+    model: str
+    slot: int
+    epoch: int
+    state: StatePlan | None
+    urgent: bool = False
+
+
+class Abort(_Message, frozen=True):
+    """Forget a prepared epoch that will never be current."""
+
+    model: str
+    epoch: int
+
+
+class Joined(_Message, frozen=True):
+    """Everything that is current was prepared: open the doors."""
+
+
+class Serving(_Message, frozen=True):
+    """The first look at the repository is over: readiness is what the models say."""
+
+
+class Ping(_Message, frozen=True):
+    """Answered by `Pong` from the event loop; who does not answer is taken for hung."""
+
+    number: int
+
+
+class Stats(_Message, frozen=True):
+    """Bring the gauges of the counters page up to date; answered by `Refreshed`."""
+
+    number: int
+
+
+class SetLog(_Message, frozen=True):
+    """Change what is logged; None leaves it."""
+
+    level: str | None = None
+    access: bool | None = None
+
+
+# --- worker -> supervisor -----------------------------------------------------------------------
+
+
+class HeldModel(msgspec.Struct, frozen=True):
+    """What a worker has of one model.
+
+    Attributes:
+        slot: index of its shared word.
+        epochs: prepared epochs, rising.
+        state: of the epoch that is current; None where it has none.
+    """
+
+    slot: int
+    epochs: tuple[int, ...]
+    state: StatePlan | None
+
+
+class Hello(_Message, frozen=True):
+    """First message of a worker to a supervisor. Descriptor: its counters page.
+
+    Attributes:
+        index: number of the worker.
+        incarnation: as `Attached` says it.
+        pid: its process.
+        is_open: whether its doors are open.
+        models: what it has already; empty after its start.
+    """
+
+    index: int
+    incarnation: int
+    pid: int
+    is_open: bool
+    models: Mapping[str, HeldModel]
+
+
+class Ack(_Message, frozen=True):
+    """`epoch` is prepared."""
+
+    model: str
+    epoch: int
+    incarnation: int
+
+
+class CannotPrepare(_Message, frozen=True):
+    """`epoch` cannot be prepared, and was forgotten.
+
+    Attributes:
+        kind: class name of the error tree, such as `InvalidInput`.
+        error: its message.
+    """
+
+    model: str
+    epoch: int
+    kind: str
+    error: str
+
+
+class Released(_Message, frozen=True):
+    """No request of this worker reads an epoch of the model older than `epoch` any more."""
+
+    model: str
+    epoch: int
+
+
+class Pong(_Message, frozen=True):
+    """The event loop is alive."""
+
+    number: int
+
+
+class Refreshed(_Message, frozen=True):
+    """The gauges are up to date."""
+
+    number: int
+
+
+# --- supervisor <-> loader ----------------------------------------------------------------------
+
+
+class LoadVersion(_Message, frozen=True):
+    """Verify a version and find out all that is needed to serve it.
+
+    Attributes:
+        number: names the request in the answers.
+        model: model name.
+        version: its number.
+        model_path: the model's folder.
+        version_path: the version's folder.
+        serving_yaml: text of the model's serving.yaml; empty where it has none.
+        idle: run at idle priority, since requests are being served; a loader cannot go back.
+        available_bytes: memory that the version may take; None where that is not known.
+    """
+
+    number: int
+    model: str
+    version: int
+    model_path: str
+    version_path: str
+    serving_yaml: str
+    idle: bool
+    available_bytes: int | None
+
+
+Phase = Literal[
+    "fetching", "verifying", "importing", "optimizing", "building", "warming", "comparing",
+    "switching", "draining", "freeing",
+]  # fmt: skip
+
+
+class Progress(_Message, frozen=True):
+    """How far a request has come."""
+
+    number: int
+    phase: Phase
+    bytes_done: int = 0
+    bytes_total: int = 0
+
+
+class Found(_Message, frozen=True):
+    """The version is good.
+
+    Attributes:
+        phase_ms: how long each phase took.
+    """
+
+    number: int
+    version: VersionPlan
+    phase_ms: Mapping[str, float]
+
+
+class Refused(_Message, frozen=True):
+    """The version is refused.
+
+    Attributes:
+        kind: class name of the error tree, such as `Corrupt`.
+        error: its message.
+    """
+
+    number: int
+    kind: str
+    error: str
+
+
+FromLauncher = Attached | LoaderAttached | NewSupervisor | Drain
+FromSupervisor = (
+    StartLoader | Prepare | Abort | Joined | Serving | Ping | Stats | SetLog | LoadVersion
+)
+FromWorker = Hello | Ack | CannotPrepare | Released | Pong | Refreshed
+FromLoader = Progress | Found | Refused

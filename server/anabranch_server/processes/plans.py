@@ -1,0 +1,151 @@
+"""What one model is to serve, complete enough for a worker to build it without the repository.
+
+A loader makes `VersionPlan`s, a supervisor puts them into `StatePlan`s, workers build them. All of
+it is immutable and crosses processes as msgpack.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+__all__ = [
+    "ArrayPlan",
+    "Example",
+    "GroupPlan",
+    "QueuePlan",
+    "RowPlan",
+    "StatePlan",
+    "TensorPlan",
+    "VersionPlan",
+]
+
+
+class TensorPlan(msgspec.Struct, frozen=True):
+    """A declared input or output; see `anabranch_wire.tensors.TensorSpec`."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+
+
+class ArrayPlan(msgspec.Struct, frozen=True):
+    """One array: the raw bytes of the Open Inference Protocol's binary extension."""
+
+    datatype: str
+    shape: tuple[int, ...]
+    data: bytes
+
+
+Example = Mapping[str, ArrayPlan]
+"""A request that the version computes: one array for each input."""
+
+
+class RowPlan(msgspec.Struct, frozen=True):
+    """How rows flow; see `anabranch_runtime.models.RowLayout`."""
+
+    independent: bool
+    min_rows: int
+    input_axes: tuple[int | None, ...]
+    output_axes: tuple[int | None, ...]
+    reason: str
+    splittable: bool
+
+
+class VersionPlan(msgspec.Struct, frozen=True):
+    """A version that was found good.
+
+    Attributes:
+        model: model name.
+        version: its number.
+        delta: newest applied delta; 0 is the version as published.
+        identity: what its files are: digest of the manifest or of the folder.
+        path: the ONNX file to build from.
+        inputs: in the graph's order.
+        outputs: in the graph's order.
+        rows: how rows flow through it.
+        user_inputs: inputs that may be sent once per request.
+        description: the modeller's words.
+        examples: to warm executors with.
+        warm_rounds: runs of each example on each executor.
+        weight_bytes: of its files, as the memory of one worker counts them.
+        step: training step; None where the version does not say.
+        event_time: newest event it was trained on, seconds since 1970.
+        published: when it was published, seconds since 1970.
+        notes: what an operator should know, in words.
+    """
+
+    model: str
+    version: int
+    delta: int
+    identity: str
+    path: str
+    inputs: tuple[TensorPlan, ...]
+    outputs: tuple[TensorPlan, ...]
+    rows: RowPlan
+    user_inputs: tuple[str, ...]
+    description: str
+    examples: tuple[Example, ...]
+    warm_rounds: int
+    weight_bytes: int
+    step: int | None = None
+    event_time: float | None = None
+    published: float | None = None
+    notes: tuple[str, ...] = ()
+
+
+class QueuePlan(msgspec.Struct, frozen=True):
+    """Bounds and deadlines; they change without a rebuild. See `QueueSettings`."""
+
+    max_requests: int
+    max_rows: int
+    default_timeout_s: float
+    max_timeout_s: float
+    priority_levels: int
+
+
+class GroupPlan(msgspec.Struct, frozen=True):
+    """How the executors of a model are run; a change of it rebuilds every version of the model.
+
+    Attributes:
+        backend: name of the dense backend.
+        executors: of each worker.
+        select: how a request finds its executor.
+        cpusets: processors of each executor of the machine, worker 0's first; empty pins none.
+        merge: whether requests share batches.
+        max_rows: of a merged batch; None is found at load.
+        max_delay_s: how long an idle executor waits for more.
+        split_rows: rows worth an executor of their own; None is found at load, 0 never.
+    """
+
+    backend: str
+    executors: int
+    select: str
+    cpusets: tuple[tuple[int, ...], ...]
+    merge: bool
+    max_rows: int | None
+    max_delay_s: float
+    split_rows: int | None
+
+
+class StatePlan(msgspec.Struct, frozen=True):
+    """What one model serves from some epoch on.
+
+    Attributes:
+        group: how it is run.
+        queue: what may wait.
+        versions: versions in memory, served or kept for a rollback, by rising number.
+        served: numbers of the versions that requests may name.
+        labels: label -> version, loaded or not.
+        default: version that answers requests naming none; None when there is none.
+        default_label: label that was to name it; None where it is the newest loaded one.
+        required: whether readiness needs the model.
+    """
+
+    group: GroupPlan
+    queue: QueuePlan
+    versions: tuple[VersionPlan, ...] = ()
+    served: tuple[int, ...] = ()
+    labels: Mapping[str, int] = msgspec.field(default_factory=dict)
+    default: int | None = None
+    default_label: str | None = None
+    required: bool = True
