@@ -264,6 +264,8 @@ class ServeConfig:
         logs: what is logged.
         runtime: the interpreter.
         grpc: the gRPC door.
+        watch: how new versions are noticed.
+        switch: how long a switch of versions may take.
         workers: number of worker processes, at least 1.
         drain_s: how long to keep answering after a stop signal.
         allow_empty: whether an empty repository is ready.
@@ -279,6 +281,8 @@ class ServeConfig:
     logs: LogConfig
     runtime: RuntimeConfig
     grpc: GrpcConfig
+    watch: WatchConfig
+    switch: SwitchConfig
     workers: int
     drain_s: float
     allow_empty: bool

@@ -257,6 +257,8 @@ def serve_config(read: ReadSettings, repository: str, cores: int) -> ServeConfig
         logs=LogConfig(settings.log_format, settings.log_level, settings.access_log),
         runtime=settings.runtime,
         grpc=settings.grpc,
+        watch=settings.watch,
+        switch=settings.switch,
         workers=workers,
         drain_s=settings.drain_s,
         allow_empty=settings.allow_empty,

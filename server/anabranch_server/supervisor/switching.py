@@ -1,0 +1,41 @@
+"""What whoever decides what a model serves needs from whoever makes it current everywhere."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol
+
+from anabranch_server.processes.plans import StatePlan
+
+__all__ = ["Switching"]
+
+
+class Switching(Protocol):
+    """Makes serving states current in every worker. Belongs to the supervisor's event loop."""
+
+    def adopted(self) -> Mapping[str, StatePlan]:
+        """Return what workers served already when this supervisor began, by model.
+
+        Complete once the pool has taken its workers; empty at a server's start.
+        """
+        ...
+
+    async def switch(
+        self, model: str, state: StatePlan | None, decide: Callable[[int], Awaitable[None]]
+    ) -> int:
+        """Make `state` what the model serves, in all workers at one moment.
+
+        Switches of one model follow each other; those of several models do not wait for each
+        other. Cancelling before the decision aborts; afterwards the switch is finished first.
+
+        Args:
+            model: model name.
+            state: what to serve; None when the model is gone from the repository.
+            decide: makes the decision durable, given the epoch; what it raises aborts. It is the
+                last step that may fail.
+
+        Returns:
+            The epoch of the state.
+
+        Raises:
+            AnabranchError: a worker cannot prepare the state, or there is none; nothing changed.
+        """
+        ...
