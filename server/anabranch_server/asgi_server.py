@@ -1,10 +1,10 @@
-"""A uvicorn server on a claimed port, driven by our own loop instead of driving it."""
+"""A uvicorn server driven by our own loop instead of driving it; a port of its own is optional."""
 
 import asyncio
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, cast
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -14,9 +14,11 @@ from anabranch_server.ports import Claim
 from anabranch_server.side_protocol import side_protocol
 from anabranch_wire.errors import Unavailable
 
-__all__ = ["AsgiServer"]
+__all__ = ["BACKLOG", "AsgiServer"]
 
-_BACKLOG: Final = 2048
+BACKLOG: Final = 2048
+"""Connections that the kernel keeps for a port until they are taken."""
+
 _KEEP_ALIVE_S: Final = 75
 
 
@@ -43,11 +45,13 @@ class _Server(uvicorn.Server):
 
 
 class AsgiServer:
-    """Listens from `start` to `stop`; both belong to the thread of one event loop.
+    """Answers from `start` to `stop`; everything belongs to the thread of one event loop.
 
     Args:
         app: answers requests.
-        claim: where to listen.
+        listener: where to listen: a claimed port, or a bound socket, which this server then owns
+            and closes. None for a door whose connections someone else accepts: they are made with
+            `new_connection`.
         limits: bounds on what callers may send.
         protocol: protocol class of a data door; None for that of the other ports.
     """
@@ -55,11 +59,11 @@ class AsgiServer:
     def __init__(
         self,
         app: ASGIApp,
-        claim: Claim,
+        listener: Claim | socket.socket | None,
         limits: Limits,
         protocol: type[asyncio.Protocol] | None = None,
     ) -> None:
-        self._claim = claim
+        self._listener = listener
         self._server = _Server(
             uvicorn.Config(
                 app,
@@ -73,7 +77,7 @@ class AsgiServer:
                 access_log=False,
                 proxy_headers=False,
                 server_header=False,
-                backlog=_BACKLOG,
+                backlog=BACKLOG,
                 timeout_keep_alive=_KEEP_ALIVE_S,
             )
         )
@@ -84,18 +88,24 @@ class AsgiServer:
         """Open connections."""
         return len(self._server.server_state.connections)
 
+    def new_connection(self) -> asyncio.Protocol:
+        """Return the protocol of one more connection; only between `start` and `stop`."""
+        server = self._server
+        make = cast(Callable[..., asyncio.Protocol], server.config.http_protocol_class)
+        return make(
+            config=server.config,
+            server_state=server.server_state,
+            app_state=server.lifespan.state,
+        )
+
     async def start(self) -> None:
         """Listen, and return once connections are taken.
 
         Raises:
             Unavailable: the port cannot be listened on.
         """
-        try:
-            listener = self._claim.listen(_BACKLOG)
-        except OSError as error:
-            raise Unavailable(f"{self._claim}: {error.strerror}") from None
-        listener.setblocking(False)
-        self._running = asyncio.create_task(self._server.serve([listener]))
+        listeners = [] if self._listener is None else [_listen(self._listener)]
+        self._running = asyncio.create_task(self._server.serve(listeners))
         listening = asyncio.ensure_future(self._server.listening.wait())
         await asyncio.wait({self._running, listening}, return_when=asyncio.FIRST_COMPLETED)
         listening.cancel()
@@ -113,3 +123,19 @@ class AsgiServer:
         self._server.config.timeout_graceful_shutdown = grace_s
         self._server.should_exit = True
         await self._running
+
+
+def _listen(where: Claim | socket.socket) -> socket.socket:
+    try:
+        if isinstance(where, Claim):
+            listener = where.listen(BACKLOG)
+        else:
+            where.listen(BACKLOG)
+            # Connections inherit this; those that are still closing would keep the next server out.
+            where.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener = where
+    except OSError as error:
+        name = where if isinstance(where, Claim) else where.getsockname()
+        raise Unavailable(f"{name}: {error.strerror}") from None
+    listener.setblocking(False)
+    return listener
