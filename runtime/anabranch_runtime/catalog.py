@@ -1,25 +1,27 @@
 """Which versions of which models this process serves, and how a request's selector picks one.
 
-The catalog is read by every request and written rarely: writers replace one immutable mapping,
-readers never lock.
+What a model serves is prepared under an epoch, and seen by requests from the moment the model's
+shared word names that epoch: one store switches every process. The catalog is read by every request
+and written rarely: writers replace one immutable mapping, readers never lock.
 """
 
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple, Protocol
 
 from anabranch_runtime.served import ServedVersion
 from anabranch_wire.errors import NotFound, Unavailable
 from anabranch_wire.names import is_label, is_version
 
-__all__ = ["Catalog", "ServingState"]
+__all__ = ["Catalog", "Epochs", "ServingState"]
 
 _SHOWN: Final = 20
 """How many names or versions a message lists."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class ServingState:
     """What one model serves right now.
 
@@ -50,25 +52,108 @@ class ServingState:
         return f"default label {label!r} names version {version}, which is not loaded; {loaded}"
 
 
-class Catalog:
-    """Model name -> serving state. Any thread may read; one owner calls `publish`."""
+class Epochs(Protocol):
+    """The shared words that say which epoch of each model is current."""
 
-    def __init__(self) -> None:
-        self._states: Mapping[str, ServingState] = MappingProxyType({})
+    def load(self, index: int, /) -> int:
+        """Return the epoch in word `index`, 0 while there is none; with acquire order."""
+        ...
+
+
+class _Prepared(NamedTuple):
+    """What is prepared of one model; an immutable value.
+
+    Attributes:
+        slot: index of its shared word.
+        states: epoch -> what it serves; None where the model is gone.
+    """
+
+    slot: int
+    states: Mapping[int, ServingState | None]
+
+
+class Catalog:
+    """Model name -> what it serves now. Any thread may call anything.
+
+    A reader takes the prepared states of a model first and its epoch second. Its states are then
+    never newer than its epoch, and a sweep cannot have dropped what the epoch names; where they are
+    too old to have it, a newer value is there, and the reader looks again.
+
+    Args:
+        epochs: says which epoch is current; it never goes back.
+    """
+
+    def __init__(self, epochs: Epochs) -> None:
+        self._load = epochs.load
+        self._models: Mapping[str, _Prepared] = MappingProxyType({})
+        self._writing = threading.Lock()
+
+    # --- what is prepared -----------------------------------------------------------------------
+
+    def hold(self, model: str, slot: int, epoch: int, state: ServingState | None) -> None:
+        """Keep `state` ready: requests see it once the shared word says `epoch`.
+
+        Args:
+            model: model name.
+            slot: index of its shared word; the same as long as anything of the model is held.
+            epoch: above 0.
+            state: what it will serve; None when the model is gone.
+
+        Raises:
+            ValueError: the model has another slot.
+        """
+        with self._writing:
+            held = self._models.get(model)
+            if held is not None and held.slot != slot:
+                raise ValueError(f"model {model!r} has slot {held.slot}, not {slot}")
+            states = {} if held is None else held.states
+            self._replace(model, _Prepared(slot, {**states, epoch: state}))
+
+    def forget(self, model: str, epoch: int) -> None:
+        """Drop what is held under `epoch`, which never became current."""
+        with self._writing:
+            held = self._models.get(model)
+            if held is not None:
+                states = {one: state for one, state in held.states.items() if one != epoch}
+                self._replace(model, _Prepared(held.slot, states))
+
+    def sweep(self, model: str) -> int:
+        """Drop what is older than the current state, and return the current epoch.
+
+        Requests that resolved it earlier keep the version they have. 0: nothing is current.
+        """
+        with self._writing:
+            held = self._models.get(model)
+            if held is None:
+                return 0
+            epoch = self._load(held.slot)
+            states = {one: state for one, state in held.states.items() if one >= epoch}
+            if states == {epoch: None}:
+                states = {}  # gone, and nothing of it will come back
+            if len(states) < len(held.states):
+                self._replace(model, _Prepared(held.slot, states))
+            return epoch
+
+    def _replace(self, model: str, held: _Prepared) -> None:
+        """Let readers see `held`; the lock for writing is taken."""
+        models = dict(self._models)
+        if held.states:
+            models[model] = held
+        else:
+            models.pop(model, None)
+        self._models = MappingProxyType(models)
+
+    # --- what is current ------------------------------------------------------------------------
 
     @property
     def states(self) -> Mapping[str, ServingState]:
-        """The current mapping, an immutable value."""
-        return self._states
+        """What every model serves now, as a value of its own."""
+        states = {model: self._current(model) for model in self._models}
+        return {model: state for model, state in states.items() if state is not None}
 
-    def publish(self, model: str, state: ServingState | None) -> None:
-        """Make `state` the one that new requests see; None forgets the model."""
-        states = dict(self._states)
-        if state is None:
-            states.pop(model, None)
-        else:
-            states[model] = state
-        self._states = MappingProxyType(states)
+    def knows(self, model: str) -> bool:
+        """Whether there is such a model."""
+        return self._current(model) is not None
 
     def state(self, model: str) -> ServingState:
         """Return what a model serves now.
@@ -79,11 +164,25 @@ class Catalog:
         Raises:
             NotFound: no such model; names those that there are.
         """
-        states = self._states
-        state = states.get(model)
+        state = self._current(model)
         if state is None:
-            raise NotFound(f"model {model[:140]!r} is not known; known: {_listed(sorted(states))}")
+            known = _listed(sorted(self.states))
+            raise NotFound(f"model {model[:140]!r} is not known; known: {known}")
         return state
+
+    def _current(self, model: str) -> ServingState | None:
+        """What a model serves now; None where there is no such model."""
+        held = self._models.get(model)
+        while held is not None:
+            epoch = self._load(held.slot)
+            states = held.states
+            if epoch in states:
+                return states[epoch]
+            # Prepared after the look at the models, or never: not current before its word is set.
+            seen, held = held, self._models.get(model)
+            if held is seen:
+                return None
+        return None
 
     def resolve(self, model: str, selector: str = "") -> ServedVersion:
         """Pick the version that answers a request.
@@ -124,7 +223,7 @@ class Catalog:
 
     def is_ready(self, *, allow_empty: bool = False) -> bool:
         """Whether every required model has a version, and there is a model at all."""
-        states = self._states
+        states = self.states
         if not states:
             return allow_empty
         return all(state.default is not None for state in states.values() if state.required)

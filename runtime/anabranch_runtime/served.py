@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["ServedVersion"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class ServedVersion:
     """One snapshot of a model with the session group that computes it.
 

@@ -39,6 +39,16 @@ _POLL_S: Final = 0.05
 _CLOSE_S: Final = 5
 
 
+class _Epochs:
+    """Epochs of a process that switches by itself."""
+
+    def __init__(self) -> None:
+        self.words: dict[int, int] = {}
+
+    def load(self, index: int, /) -> int:
+        return self.words.get(index, 0)
+
+
 class Worker:
     """Answers requests from `open` to `close`.
 
@@ -59,7 +69,8 @@ class Worker:
     ) -> None:
         self.index = index
         self.started = time.time()
-        self.catalog = Catalog()
+        self._epochs = _Epochs()
+        self.catalog = Catalog(self._epochs)
         self.lifecycle = Lifecycle(self.catalog, allow_empty=allow_empty)
         self.page = create_page()
         counters = RequestCounters(self.page, self.catalog)
@@ -71,6 +82,7 @@ class Worker:
             version,
         )
         self._groups: dict[str, SessionGroup] = {}
+        self._slots: dict[str, int] = {}
         self._http: AsgiServer | None = None
         self._grpc: GrpcDoor | None = None
         self._grpc_port = 0
@@ -154,7 +166,11 @@ class Worker:
 
     def publish(self, model: str, state: ServingState) -> None:
         """Let new requests see `state`."""
-        self.catalog.publish(model, state)
+        slot = self._slots.setdefault(model, len(self._slots))
+        epoch = self._epochs.words.get(slot, 0) + 1
+        self.catalog.hold(model, slot, epoch, state)
+        self._epochs.words[slot] = epoch
+        self.catalog.sweep(model)
 
     def close_groups(self) -> None:
         """Free every model; what still waits for an executor is answered with an error."""

@@ -10,6 +10,7 @@ from anabranch_server.app import AdminSources, create_admin_app
 from anabranch_server.describe import FailureView, WorkerView
 from anabranch_server.doors import DoorContext
 from anabranch_testing.asgi import fetch
+from anabranch_testing.catalogs import publish
 from anabranch_testing.doors import door_context
 from anabranch_testing.graphs import scale_model
 
@@ -91,7 +92,7 @@ def test_workers_and_settings_are_shown_as_given(app: FastAPI) -> None:
 def test_the_index_lists_what_is_and_what_is_not_loaded(
     context: DoorContext, app: FastAPI, body: bytes | None
 ) -> None:
-    context.catalog.publish("empty", ServingState({}))
+    publish(context.catalog, "empty", ServingState({}))
 
     response = fetch(app, "/v2/repository/index", method="POST", content=body)
 
@@ -102,7 +103,7 @@ def test_the_index_lists_what_is_and_what_is_not_loaded(
 
 
 def test_the_index_can_leave_out_what_is_not_ready(context: DoorContext, app: FastAPI) -> None:
-    context.catalog.publish("empty", ServingState({}))
+    publish(context.catalog, "empty", ServingState({}))
 
     response = fetch(app, "/v2/repository/index", method="POST", content=b'{"ready": true}')
 
@@ -142,7 +143,7 @@ class Tags(HTMLParser):
 
 
 def test_the_status_page_escapes_everything(context: DoorContext, app: FastAPI) -> None:
-    context.catalog.publish("<img src=x>", ServingState({}, required=False))
+    publish(context.catalog, "<img src=x>", ServingState({}, required=False))
 
     page = fetch(app, "/")
     tags = Tags()
@@ -159,7 +160,7 @@ def test_the_status_page_escapes_everything(context: DoorContext, app: FastAPI) 
 def test_the_status_page_says_why_the_server_is_not_ready(
     context: DoorContext, app: FastAPI
 ) -> None:
-    context.catalog.publish("empty", ServingState({}))
+    publish(context.catalog, "empty", ServingState({}))
 
     text = fetch(app, "/").text
 

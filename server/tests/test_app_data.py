@@ -10,6 +10,7 @@ from anabranch_server.app import create_app
 from anabranch_server.doors import DoorContext
 from anabranch_server.lifecycle import Phase
 from anabranch_testing.asgi import fetch
+from anabranch_testing.catalogs import publish
 from anabranch_testing.doors import door_context
 from anabranch_testing.graphs import lookup_model, scale_model
 
@@ -81,7 +82,7 @@ def test_a_model_is_ready_with_an_empty_body(app: FastAPI) -> None:
 
 
 def test_a_known_model_without_a_version_is_unavailable(context: DoorContext, app: FastAPI) -> None:
-    context.catalog.publish("empty", ServingState({}))
+    publish(context.catalog, "empty", ServingState({}))
 
     for route in ("", "/ready", "/config"):
         response = fetch(app, f"/v2/models/empty{route}")

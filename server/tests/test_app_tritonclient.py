@@ -18,6 +18,7 @@ from tritonclient.utils import InferenceServerException
 from anabranch_runtime.catalog import ServingState
 from anabranch_server.app import AdminSources, create_admin_app, create_app
 from anabranch_server.doors import DoorContext
+from anabranch_testing.catalogs import publish
 from anabranch_testing.doors import door_context
 from anabranch_testing.graphs import scale_model
 from anabranch_testing.http_doors import http_door
@@ -42,7 +43,7 @@ def collected_here() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def context(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DoorContext]:
     with door_context({"scale": scale_model(tmp_path_factory.mktemp("models"))}) as context:
-        context.catalog.publish("empty", ServingState({}, required=False))
+        publish(context.catalog, "empty", ServingState({}, required=False))
         yield context
 
 

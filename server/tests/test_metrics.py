@@ -9,7 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from anabranch_runtime.backends.ort_cpu import OrtCpuBackend
-from anabranch_runtime.catalog import Catalog, ServingState
+from anabranch_runtime.catalog import ServingState
 from anabranch_runtime.counters import CountersPage
 from anabranch_runtime.requests import ScoreRequest, Ticket
 from anabranch_runtime.served import ServedVersion
@@ -23,6 +23,7 @@ from anabranch_server.metrics import (
     create_page,
 )
 from anabranch_server.metrics.process import process_figures
+from anabranch_testing.catalogs import OwnCatalog
 from anabranch_testing.doors import example_of
 from anabranch_testing.graphs import scale_model
 from anabranch_testing.groups import Collector
@@ -34,7 +35,7 @@ Labels = dict[str, str]
 @dataclass
 class Parts:
     page: CountersPage
-    catalog: Catalog
+    catalog: OwnCatalog
     served: ServedVersion
     requests: RequestCounters
     exposition: Exposition
@@ -68,7 +69,7 @@ class Parts:
 @pytest.fixture
 def parts(tmp_path: Path) -> Iterator[Parts]:
     page = create_page()
-    catalog = Catalog()
+    catalog = OwnCatalog()
     counters = ModelCounters(page, "ctr", 0)
     group = SessionGroup("ctr", GroupSettings(), OrtCpuBackend(), counters)
     model = scale_model(tmp_path)

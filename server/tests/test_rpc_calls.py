@@ -7,6 +7,7 @@ import pytest
 from anabranch_runtime.catalog import ServingState
 from anabranch_server.doors import DoorContext
 from anabranch_server.lifecycle import Phase
+from anabranch_testing.catalogs import publish
 from anabranch_testing.doors import door_context
 from anabranch_testing.graphs import lookup_model, scale_model
 from anabranch_testing.rpc import call, call_bytes, open_door
@@ -21,7 +22,7 @@ def context(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DoorContext]:
     folder = tmp_path_factory.mktemp("models")
     models = {"scale": scale_model(folder / "scale"), "lookup": lookup_model(folder / "lookup")}
     with door_context(models) as context:
-        context.catalog.publish("empty", ServingState({}, required=False))
+        publish(context.catalog, "empty", ServingState({}, required=False))
         yield context
 
 

@@ -7,11 +7,12 @@ import grpc
 import numpy as np
 import pytest
 
-from anabranch_runtime.catalog import Catalog, ServingState
+from anabranch_runtime.catalog import ServingState
 from anabranch_server.doors import DoorContext
 from anabranch_server.lifecycle import Lifecycle, Phase
 from anabranch_server.limits import Limits
 from anabranch_server.rpc import GrpcDoor
+from anabranch_testing.catalogs import OwnCatalog
 from anabranch_testing.doors import Observed, door_context
 from anabranch_testing.graphs import scale_model
 from anabranch_testing.rpc import HeldGroup, failure, infer, open_door, raw_request
@@ -23,7 +24,7 @@ ROW = np.zeros((1, 4), np.float32)
 
 
 def held_context(folder: Path, group: HeldGroup) -> DoorContext:
-    catalog = Catalog()
+    catalog = OwnCatalog()
     catalog.publish("held", ServingState({42: group.serve(scale_model(folder))}, default=42))
     lifecycle = Lifecycle(catalog)
     lifecycle.advance(Phase.SERVING)

@@ -13,6 +13,7 @@ from anabranch_runtime.catalog import ServingState
 from anabranch_server.doors import DoorContext
 from anabranch_server.lifecycle import Phase
 from anabranch_server.rpc import GrpcDoor
+from anabranch_testing.catalogs import publish
 from anabranch_testing.doors import door_context
 from anabranch_testing.graphs import scale_model
 from anabranch_testing.rpc import call_bytes, open_door
@@ -79,9 +80,9 @@ def test_check_follows_the_lifecycle_at_once(
     context: DoorContext, stub: health_pb2_grpc.HealthStub, service: str
 ) -> None:
     before = check(stub, service)
-    context.catalog.publish("empty", ServingState({}))
+    publish(context.catalog, "empty", ServingState({}))
     unready = check(stub, service)
-    context.catalog.publish("empty", None)
+    publish(context.catalog, "empty", None)
     again = check(stub, service)
     context.lifecycle.advance(Phase.DRAINING)
     draining = check(stub, service)

@@ -10,11 +10,12 @@ import grpc
 import numpy as np
 import pytest
 
-from anabranch_runtime.catalog import Catalog, ServingState
+from anabranch_runtime.catalog import ServingState
 from anabranch_runtime.settings import QueueSettings
 from anabranch_server.doors import DoorContext
 from anabranch_server.lifecycle import Lifecycle, Phase
 from anabranch_server.limits import Limits
+from anabranch_testing.catalogs import OwnCatalog
 from anabranch_testing.doors import Observed
 from anabranch_testing.graphs import scale_model
 from anabranch_testing.rpc import (
@@ -57,7 +58,7 @@ def observed() -> Observed:
 
 @pytest.fixture
 def context(tmp_path: Path, group: HeldGroup, observed: Observed) -> DoorContext:
-    catalog = Catalog()
+    catalog = OwnCatalog()
     served = group.serve(scale_model(tmp_path))
     catalog.publish("held", ServingState({42: served}, default=42))
     lifecycle = Lifecycle(catalog)

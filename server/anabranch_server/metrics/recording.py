@@ -117,7 +117,7 @@ class RequestCounters:
         request_id: str,
     ) -> None:
         """Count an answer that is an error; see `RequestObserver`."""
-        key = (model if model in self._catalog.states else UNKNOWN_MODEL, protocol, code)
+        key = (model if self._catalog.knows(model) else UNKNOWN_MODEL, protocol, code)
         recorder = self._failed.get(key) or self._make_failed(key)
         recorder.record(1.0, duration_s, bytes_in)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from anabranch_runtime.backends.ort_cpu import OrtCpuBackend
 from anabranch_runtime.backends.protocol import DenseBackend
-from anabranch_runtime.catalog import Catalog, ServingState
+from anabranch_runtime.catalog import ServingState
 from anabranch_runtime.models import DenseModel
 from anabranch_runtime.requests import Ticket
 from anabranch_runtime.served import ServedVersion
@@ -18,6 +18,7 @@ from anabranch_runtime.settings import BatchSettings, GroupSettings, QueueSettin
 from anabranch_server.doors import CutReason, DoorContext, Protocol
 from anabranch_server.lifecycle import Lifecycle, Phase
 from anabranch_server.limits import Limits
+from anabranch_testing.catalogs import OwnCatalog
 from anabranch_testing.groups import Counts
 from anabranch_wire.snapshots import Snapshot
 
@@ -91,7 +92,7 @@ def door_context(
         observed: is told of requests.
         delta: of every snapshot.
     """
-    catalog = Catalog()
+    catalog = OwnCatalog()
     groups: list[SessionGroup] = []
     try:
         for name, model in models.items():
