@@ -18,6 +18,7 @@ __all__ = [
     "Folders",
     "GpuConfig",
     "GrpcConfig",
+    "HttpConfig",
     "LogConfig",
     "RepositoryConfig",
     "RuntimeConfig",
@@ -91,6 +92,22 @@ class RuntimeConfig:
     def __post_init__(self) -> None:
         if self.gil_switch_interval_s is not None:
             _require_positive("runtime", self, "gil_switch_interval_s")
+
+
+@dataclass(frozen=True, slots=True)
+class HttpConfig:
+    """The HTTP door.
+
+    Attributes:
+        max_connection_age_s: age, give or take a tenth, at which a connection is closed after an
+            answer, so that its client spreads anew; 0 never.
+    """
+
+    max_connection_age_s: float = 3600.0
+
+    def __post_init__(self) -> None:
+        if self.max_connection_age_s < 0:
+            raise ValueError("http.max_connection_age_s: expected at least 0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +280,7 @@ class ServeConfig:
         folders: the server's own files.
         logs: what is logged.
         runtime: the interpreter.
+        http: the HTTP door.
         grpc: the gRPC door.
         watch: how new versions are noticed.
         switch: how long a switch of versions may take.
@@ -280,6 +298,7 @@ class ServeConfig:
     folders: Folders
     logs: LogConfig
     runtime: RuntimeConfig
+    http: HttpConfig
     grpc: GrpcConfig
     watch: WatchConfig
     switch: SwitchConfig

@@ -16,7 +16,7 @@ class Limits:
         max_json_elements: numbers, strings and literals in a JSON document.
         max_string_bytes: of one string, in JSON or a BYTES tensor.
         max_uri_bytes: of the request target.
-        max_in_flight_per_client: requests of one connection not yet answered.
+        max_in_flight_per_client: requests of one client address not yet answered by a worker.
         max_tensors: inputs or requested outputs of a request.
         max_dims: axes of a tensor.
         max_rows: rows of a request.

@@ -28,6 +28,7 @@ from anabranch_server.config import (
     Folders,
     GpuConfig,
     GrpcConfig,
+    HttpConfig,
     LogConfig,
     LogFormat,
     LogLevel,
@@ -107,6 +108,7 @@ class Settings(BaseSettings):
     store: StoreConfig = StoreConfig()
     switch: SwitchConfig = SwitchConfig()
     runtime: RuntimeConfig = RuntimeConfig()
+    http: HttpConfig = HttpConfig()
     grpc: GrpcConfig = GrpcConfig()
     gpu: GpuConfig = GpuConfig()
     feature_log: FeatureLogConfig = FeatureLogConfig()
@@ -236,7 +238,6 @@ def serve_config(read: ReadSettings, repository: str, cores: int) -> ServeConfig
     """
     settings = read.settings
     check_supported(read.changed())
-    workers, worker_notes = _worker_count(settings.workers, cores)
     return ServeConfig(
         repository=RepositoryConfig(
             _repository_path(repository), settings.models, settings.settle_s
@@ -256,14 +257,15 @@ def serve_config(read: ReadSettings, repository: str, cores: int) -> ServeConfig
         ),
         logs=LogConfig(settings.log_format, settings.log_level, settings.access_log),
         runtime=settings.runtime,
+        http=settings.http,
         grpc=settings.grpc,
         watch=settings.watch,
         switch=settings.switch,
-        workers=workers,
+        workers=settings.workers or workers_for(cores),
         drain_s=settings.drain_s,
         allow_empty=settings.allow_empty,
         ready_file=settings.ready_file,
-        notes=(*worker_notes, *notes_on(read.changed())),
+        notes=notes_on(read.changed()),
         shown=read.shown(),
     )
 
@@ -271,16 +273,6 @@ def serve_config(read: ReadSettings, repository: str, cores: int) -> ServeConfig
 def _given(folder: Path | None) -> Path:
     assert folder is not None, "read_settings gives every folder a default"
     return folder
-
-
-def _worker_count(asked: int, cores: int) -> tuple[int, tuple[str, ...]]:
-    """Return the number of workers, and what to say about it."""
-    if asked > 1:
-        raise Unsupported(f"workers {asked}: more than one worker is not supported yet")
-    wanted = asked or workers_for(cores)
-    if wanted > 1:
-        return 1, (f"{cores} cores are worth {wanted} workers; this release runs one",)
-    return 1, ()
 
 
 def _repository_path(text: str) -> Path:

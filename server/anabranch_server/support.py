@@ -1,6 +1,6 @@
 """Settings that this release reads but does not act on yet.
 
-What someone would rely on (protection, a second process) is refused when it is set; what merely
+What someone would rely on (protection, say) is refused when it is set; what merely
 tunes a part that does not exist yet is accepted and named once in the log.
 """
 
@@ -25,10 +25,7 @@ NOT_SUPPORTED: Final[Mapping[str, str]] = {
 """Dotted name -> why a value other than the default is refused."""
 
 WITHOUT_EFFECT: Final[Mapping[str, str]] = {
-    "watch.poll_s": "the repository is read once, at start",
-    "watch.inotify": "the repository is read once, at start",
-    "switch.prepare_timeout_s": "versions are not switched while serving",
-    "switch.stall_s": "versions are not switched while serving",
+    "watch.inotify": "the repository is polled, every watch.poll_s",
     "switch.gap_grace_s": "deltas are not applied",
     "switch.orphan_s": "deltas are not applied",
     "store.base": "tables stay in the graph",

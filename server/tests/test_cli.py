@@ -78,7 +78,7 @@ def test_every_flag_is_a_setting() -> None:
         (("serve", ".", "--http-port", "many"), "integer"),
         (("serve", ".", "--no-such-flag"), "--no-such-flag"),
         (("serve", ".", "--grpc-engine", "native"), "only the grpcio engine"),
-        (("serve", ".", "--workers", "2"), "more than one worker"),
+        (("serve", ".", "--workers", "-1"), "--workers: "),
         (("serve", "s3://bucket/models"), "s3:// repositories are not supported yet"),
         (("serve", ".", "--config", "/no/such/file.yaml"), "No such file"),
         (("nonsense",), "nonsense"),

@@ -181,7 +181,6 @@ def test_secrets_are_not_printed(tmp_path: Path) -> None:
         ({}, {"ANABRANCH_AUTH__TOKEN_FILE": "/x"}, "ANABRANCH_AUTH__TOKEN_FILE: tokens are not"),
         ({}, {"ANABRANCH_GPU__STANDBY_WORKER": "true"}, "GPU"),
         ({}, {"ANABRANCH_FEATURE_LOG__SAMPLE": "0.1"}, "feature logging"),
-        ({"workers": 2}, {}, "more than one worker"),
     ],
 )
 def test_what_is_not_there_yet_is_refused_when_asked_for(
@@ -198,19 +197,32 @@ def test_values_equal_to_the_default_are_never_refused(repository: Path) -> None
 
 
 def test_changed_settings_without_effect_are_named(repository: Path) -> None:
-    read = read_settings({"poll_s": 7.0}, {"ANABRANCH_STORE__RESERVE": "0.5"}, None)
+    read = read_settings(
+        {"poll_s": 7.0},
+        {"ANABRANCH_STORE__RESERVE": "0.5", "ANABRANCH_WATCH__INOTIFY": "false"},
+        None,
+    )
 
     notes = serve_config(read, str(repository), cores=1).notes
 
-    assert any(note.startswith("--poll-s has no effect") for note in notes)
+    assert len(notes) == 2
+    assert any(note.startswith("ANABRANCH_WATCH__INOTIFY has no effect") for note in notes)
     assert any(note.startswith("ANABRANCH_STORE__RESERVE has no effect") for note in notes)
 
 
-def test_computed_workers_are_capped_with_a_note(repository: Path) -> None:
-    config = serve_config(read_settings({}, {}, None), str(repository), cores=17)
+def test_workers_are_as_many_as_asked_for_or_one_per_eight_cores(repository: Path) -> None:
+    computed = serve_config(read_settings({}, {}, None), str(repository), cores=17)
+    asked = serve_config(read_settings({"workers": 2}, {}, None), str(repository), cores=17)
 
-    assert config.workers == 1
-    assert config.notes == ("17 cores are worth 3 workers; this release runs one",)
+    assert (computed.workers, asked.workers) == (3, 2)
+    assert computed.notes == asked.notes == ()
+
+
+def test_connections_may_live_for_ever_but_not_less_than_no_time() -> None:
+    environ = {"ANABRANCH_HTTP__MAX_CONNECTION_AGE_S": "0"}
+    assert read_settings({}, environ, None).settings.http.max_connection_age_s == 0
+    with pytest.raises(InvalidInput, match="AGE_S: expected at least 0"):
+        read_settings({}, {"ANABRANCH_HTTP__MAX_CONNECTION_AGE_S": "-1"}, None)
 
 
 def test_the_repository_must_be_a_local_folder(tmp_path: Path) -> None:
@@ -235,7 +247,7 @@ def test_a_model_is_no_repository(tmp_path: Path) -> None:
 
 def test_every_group_of_the_contract_is_there() -> None:
     groups = {name.partition(".")[0] for name in SETTINGS if "." in name}
-    wanted = "limits tls auth store switch runtime grpc gpu feature_log watch"
+    wanted = "limits tls auth store switch runtime http grpc gpu feature_log watch"
     assert groups == set(wanted.split())
 
 
