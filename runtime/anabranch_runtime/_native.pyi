@@ -1,5 +1,5 @@
 """
-Compiled core of anabranch: buffers, checksums, counters and JSON numbers.
+Compiled core of anabranch: buffers, checksums, counters, shared words, JSON numbers.
 """
 
 from collections.abc import Sequence
@@ -102,3 +102,36 @@ class CountersReader:
         """
         Every live series as (kind, name, labels, bounds, buckets, value or sum).
         """
+
+class SharedWords:
+    """Atomic 64-bit words in sealed shared memory."""
+
+    @staticmethod
+    def create(words: int) -> SharedWords:
+        """New words, all 0, writable."""
+
+    @staticmethod
+    def open(fd: int, *, writable: bool) -> SharedWords:
+        """The words behind ``fd``, which stays the caller's."""
+
+    @property
+    def fd(self) -> int:
+        """Descriptor of the words; closed with them."""
+
+    def reader_fd(self) -> int:
+        """New descriptor that cannot be written through; the caller closes it."""
+
+    @property
+    def words(self) -> int: ...
+
+    @property
+    def writable(self) -> bool: ...
+
+    def load(self, index: int) -> int:
+        """The value of a word; acquires."""
+
+    def store(self, index: int, value: int) -> None:
+        """Word = value; releases."""
+
+    def add(self, index: int, amount: int) -> int:
+        """Word += amount, modulo 2^64; returns the sum."""

@@ -19,6 +19,7 @@
 #include "anabranch/json_detach.h"
 #include "anabranch/json_numbers.h"
 #include "anabranch/json_scan.h"
+#include "anabranch/shared_words.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -100,6 +101,8 @@ void translate_errors(const std::exception_ptr& error, void*) {
   } catch (const anabranch::PageFull& full) {
     raise_as("Unavailable", full.what());
   } catch (const anabranch::DamagedPage& damage) {
+    raise_as("Corrupt", damage.what());
+  } catch (const anabranch::DamagedWords& damage) {
     raise_as("Corrupt", damage.what());
   } catch (const std::system_error& refusal) {
     PyErr_SetObject(PyExc_OSError, nb::make_tuple(refusal.code().value(), refusal.what()).ptr());
@@ -274,16 +277,35 @@ void bind_counters(nb::module_& m) {
           "Every live series as (kind, name, labels, bounds, buckets, value or sum).");
 }
 
+void bind_shared_words(nb::module_& m) {
+  using anabranch::SharedWords;
+
+  nb::class_<SharedWords>(m, "SharedWords", "Atomic 64-bit words in sealed shared memory.")
+      .def_static("create", &SharedWords::create, "words"_a, "New words, all 0, writable.")
+      .def_static("open", &SharedWords::open, "fd"_a, nb::kw_only(), "writable"_a,
+                  "The words behind ``fd``, which stays the caller's.")
+      .def_prop_ro("fd", &SharedWords::fd, "Descriptor of the words; closed with them.")
+      .def("reader_fd", &SharedWords::reader_fd,
+           "New descriptor that cannot be written through; the caller closes it.")
+      .def_prop_ro("words", &SharedWords::words)
+      .def_prop_ro("writable", &SharedWords::writable)
+      .def("load", &SharedWords::load, "index"_a, "The value of a word; acquires.")
+      .def("store", &SharedWords::store, "index"_a, "value"_a, "Word = value; releases.")
+      .def("add", &SharedWords::add, "index"_a, "amount"_a,
+           "Word += amount, modulo 2^64; returns the sum.");
+}
+
 }  // namespace
 
 NB_MODULE(_native, m) {
   // At exit a daemon thread may still hold a page or a recorder; that is no leak worth a message.
   nb::set_leak_warnings(false);
-  m.doc() = "Compiled core of anabranch: buffers, checksums, counters and JSON numbers.";
+  m.doc() = "Compiled core of anabranch: buffers, checksums, counters, shared words, JSON numbers.";
   nb::register_exception_translator(translate_errors);
   m.def("isa", &anabranch::cpu::isa, "Widest instruction set the kernels may use on this machine.");
   bind_buffers(m);
   bind_checksums(m);
   bind_json(m);
   bind_counters(m);
+  bind_shared_words(m);
 }
