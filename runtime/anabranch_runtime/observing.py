@@ -2,10 +2,11 @@
 
 from typing import Literal, Protocol
 
-__all__ = ["DropReason", "GroupObserver", "ShedReason"]
+__all__ = ["DropReason", "GroupObserver", "RestartReason", "ShedReason"]
 
 ShedReason = Literal["queue_full", "estimated_wait", "client_limit", "priority", "draining"]
 DropReason = Literal["expired", "cancelled"]
+RestartReason = Literal["fault"]
 
 
 class GroupObserver(Protocol):
@@ -27,3 +28,6 @@ class GroupObserver(Protocol):
 
     def dropped(self, reason: DropReason) -> None:
         """A queued request was dropped before it cost compute."""
+
+    def executor_restarted(self, reason: RestartReason) -> None:
+        """The thread of an executor ended and was replaced."""

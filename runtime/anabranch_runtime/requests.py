@@ -28,6 +28,7 @@ class ScoreRequest(msgspec.Struct, frozen=True, gc=False):
         outputs: indexes of the wanted outputs in the order to answer; empty means all.
         deadline: `time.monotonic()` value in seconds after which the answer is worthless.
         priority: 0 is the default level, 1 the highest, larger numbers are lower.
+        routing_key: the caller's; picks the executor where executors are selected by key.
     """
 
     inputs: tuple[NDArray[np.generic], ...]
@@ -35,6 +36,7 @@ class ScoreRequest(msgspec.Struct, frozen=True, gc=False):
     outputs: tuple[int, ...]
     deadline: float
     priority: int = 0
+    routing_key: str | int | None = None
 
 
 class ReplySink(Protocol):

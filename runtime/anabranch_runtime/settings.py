@@ -1,8 +1,13 @@
 """Settings of a session group, as the deployment gave them; validated once, then frozen."""
 
 from dataclasses import dataclass, field
+from typing import Literal
 
-__all__ = ["BatchSettings", "GroupSettings", "QueueSettings"]
+__all__ = ["BatchSettings", "GroupSettings", "QueueSettings", "Select"]
+
+Select = Literal["least_loaded", "round_robin", "mod"]
+"""How a request finds its executor: one queue before all of them, a queue before each one by turns,
+or a queue before each one by routing key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +70,26 @@ class GroupSettings:
         executors: number of executors, at least 1.
         batching: merging and splitting.
         queue: bounds and deadlines.
+        select: how a request finds its executor.
+        cpusets: processors that each executor's thread keeps to, one set for each; empty pins none.
         max_repeated_bytes: of the user inputs of one request, once repeated for its rows.
     """
 
     executors: int = 1
     batching: BatchSettings = field(default_factory=BatchSettings)
     queue: QueueSettings = field(default_factory=QueueSettings)
+    select: Select = "least_loaded"
+    cpusets: tuple[frozenset[int], ...] = ()
     max_repeated_bytes: int = 268_435_456
 
     def __post_init__(self) -> None:
         if self.executors < 1:
             raise ValueError(f"executors {self.executors}: expected at least 1")
+        if self.cpusets and len(self.cpusets) != self.executors:
+            raise ValueError(
+                f"executors.cpusets: {len(self.cpusets)} sets for {self.executors} executors"
+            )
+        if not all(self.cpusets):
+            raise ValueError("executors.cpusets: expected at least one processor in each set")
         if self.max_repeated_bytes < 0:
             raise ValueError("max_repeated_bytes: expected at least 0")

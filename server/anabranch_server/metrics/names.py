@@ -95,6 +95,9 @@ METRICS: Final[Mapping[str, Metric]] = MappingProxyType(
         "anabranch_executor_busy_seconds_total": Metric(
             "counter", ("model", "executor"), "Time that an executor spent on batches."
         ),
+        "anabranch_executor_restarts_total": Metric(
+            "counter", ("reason",), "Executor threads that ended and were replaced."
+        ),
         "anabranch_snapshot_version": Metric(
             "gauge", _MODEL, "Version that answers requests naming none."
         ),

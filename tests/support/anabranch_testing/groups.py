@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from anabranch_runtime.admission import InputRules
 from anabranch_runtime.backends.protocol import DenseBackend
 from anabranch_runtime.models import DenseModel
-from anabranch_runtime.observing import DropReason, ShedReason
+from anabranch_runtime.observing import DropReason, RestartReason, ShedReason
 from anabranch_runtime.requests import ReplySink, ScoreRequest, Ticket
 from anabranch_runtime.served import ServedVersion
 from anabranch_runtime.session_group import SessionGroup
@@ -63,6 +63,7 @@ class Counts:
         self.batches: list[tuple[int, int, int]] = []
         self.shed_reasons: list[ShedReason] = []
         self.drop_reasons: list[DropReason] = []
+        self.restart_reasons: list[RestartReason] = []
 
     def batch(self, executor: int, version: int, rows: int, requests: int, busy_s: float) -> None:
         """Keep executor, rows and requests."""
@@ -75,6 +76,10 @@ class Counts:
     def dropped(self, reason: DropReason) -> None:
         """Keep the reason."""
         self.drop_reasons.append(reason)
+
+    def executor_restarted(self, reason: RestartReason) -> None:
+        """Keep the reason."""
+        self.restart_reasons.append(reason)
 
 
 def served_version(
