@@ -4,8 +4,9 @@ Everything that can be wrong with a version is found here, before any executor k
 meaning, graph, rows, and the requests it brings along.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from anabranch_graph_opt.example_inputs import ExampleInputs
 from anabranch_graph_opt.running import Array, ModelRunner
@@ -36,7 +37,10 @@ from anabranch_wire.errors import NotFound
 from anabranch_wire.manifest import Manifest
 from anabranch_wire.snapshots import Snapshot
 
-__all__ = ["PreparedVersion", "prepare_version"]
+__all__ = ["PreparationPhase", "PreparedVersion", "prepare_version"]
+
+PreparationPhase = Literal["verifying", "importing", "comparing"]
+"""Reading every byte; reading the graph; running it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,6 +55,7 @@ class PreparedVersion:
         deployment: the model's serving.yaml.
         manifest: None where the version was taken because it was still.
         identity: what deltas name their base by.
+        weight_bytes: of the graph and its external data.
         examples: requests that it computes, to warm executors with; none where it brings none and
             none were to be made.
         notes: what an operator should know, in words; each is worth a log line.
@@ -63,6 +68,7 @@ class PreparedVersion:
     deployment: Deployment
     manifest: Manifest | None
     identity: str
+    weight_bytes: int
     examples: tuple[Mapping[str, Array], ...]
     notes: tuple[str, ...]
 
@@ -73,6 +79,7 @@ def prepare_version(
     deployment: Deployment,
     runner: ModelRunner,
     available_bytes: int | None = None,
+    on_phase: Callable[[PreparationPhase], None] = lambda phase: None,
 ) -> PreparedVersion:
     """Verify a version of a model and find out all that is needed to serve it.
 
@@ -83,7 +90,8 @@ def prepare_version(
         number: of the version.
         deployment: the model's serving.yaml.
         runner: runs the graph for checks; used by this thread alone meanwhile.
-        available_bytes: memory that the machine has left; None where that is not known.
+        available_bytes: memory that the version may take; None where that is not known.
+        on_phase: told what begins; on this thread.
 
     Raises:
         NotFound: there is no such version, or no ONNX file in it.
@@ -97,15 +105,18 @@ def prepare_version(
     if version is None:
         raise NotFound(f"model {folder.name!r} has no version {number} in the repository")
     snapshot = Snapshot(folder.name, number)
+    on_phase("verifying")
     files = verify_version(version.path, snapshot)
     meaning = read_meaning(files, folder.path)
     check_meaning(meaning)
     check_deployment(deployment)
     check_contents(files, deployment)
+    on_phase("importing")
     onnx_file = find_onnx_file(files, meaning)
     check_fits(onnx_file.bytes, deployment.memory.max_bytes, available_bytes)
     with malformed_graphs_refused(onnx_file):
         contents = read_contents(onnx_file, files, meaning)
+        on_phase("comparing")
         model, examples = _model(contents, meaning, deployment, runner)
     return PreparedVersion(
         snapshot=snapshot,
@@ -115,6 +126,7 @@ def prepare_version(
         deployment=deployment,
         manifest=files.manifest,
         identity=files.identity,
+        weight_bytes=onnx_file.bytes,
         examples=examples,
         notes=tuple(_notes(files, meaning, deployment, model.rows)),
     )

@@ -22,8 +22,10 @@ __all__ = [
     "ModelFolder",
     "RepositoryScan",
     "VersionFolder",
+    "find_model",
     "report_ignored",
     "scan_repository",
+    "visible_names",
 ]
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -99,31 +101,53 @@ def scan_repository(root: Path, only: Collection[str] | None = None) -> Reposito
         NotFound: `root` is no folder.
         Unavailable: `root` cannot be read.
     """
+    models: dict[ModelName, ModelFolder] = {}
+    ignored: set[Ignored] = set()
+    for name in visible_names(root):
+        if only is not None and name not in only:
+            continue
+        folder = find_model(root, name, ignored)
+        if folder is not None:
+            models[folder.name] = folder
+    return RepositoryScan(MappingProxyType(models), frozenset(ignored))
+
+
+def visible_names(root: Path) -> list[str]:
+    """Return the names in a repository that may be models, in order.
+
+    Raises:
+        NotFound: `root` is no folder.
+        Unavailable: `root` cannot be read.
+    """
     if not root.is_dir():
         raise NotFound("the repository is no folder")
     try:
-        names = _visible(root)
+        return _visible(root)
     except OSError as error:
         raise Unavailable(f"the repository cannot be read: {error.strerror}") from None
-    models: dict[ModelName, ModelFolder] = {}
-    ignored: set[Ignored] = set()
-    for name in names:
-        if only is not None and name not in only:
-            continue
-        try:
-            folder = resolve_inside(root, name)
-            if folder.is_dir():
-                model = check_model_name(name)
-                models[model] = ModelFolder(model, folder, _versions(root, model, folder, ignored))
-            else:
-                ignored.add(Ignored(name, "a file; expected folders named like models"))
-        except NotFound:
-            continue  # gone since it was listed, or a link to nothing
-        except InvalidInput as error:
-            ignored.add(Ignored(name, error.message))
-        except OSError as error:
-            ignored.add(Ignored(name, f"cannot be read: {error.strerror}"))
-    return RepositoryScan(MappingProxyType(models), frozenset(ignored))
+
+
+def find_model(root: Path, name: str, ignored: set[Ignored]) -> ModelFolder | None:
+    """Return the model that lies under `name`; None where there is none.
+
+    Args:
+        root: the repository.
+        name: of a folder or file in it.
+        ignored: gets what is neither model nor version.
+    """
+    try:
+        folder = resolve_inside(root, name)
+        if folder.is_dir():
+            model = check_model_name(name)
+            return ModelFolder(model, folder, _versions(root, model, folder, ignored))
+        ignored.add(Ignored(name, "a file; expected folders named like models"))
+    except NotFound:
+        pass  # gone since it was listed, or a link to nothing
+    except InvalidInput as error:
+        ignored.add(Ignored(name, error.message))
+    except OSError as error:
+        ignored.add(Ignored(name, f"cannot be read: {error.strerror}"))
+    return None
 
 
 def report_ignored(found: frozenset[Ignored], known: frozenset[Ignored]) -> None:

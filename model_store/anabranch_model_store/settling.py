@@ -41,10 +41,12 @@ class FolderListing:
     Attributes:
         files: in the order of paths, without `deltas/` (those come later and publish themselves).
         modified_ns: the newest change of any file or folder.
+        folders: relative paths of the folders in it, in their order.
     """
 
     files: tuple[FileStat, ...]
     modified_ns: int
+    folders: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ def list_files(folder: Path) -> FolderListing:
         raise Unavailable("the version folder is gone, or changes while it is read") from None
     except OSError as error:
         raise Unavailable(f"the version folder cannot be read: {error.strerror}") from None
-    return FolderListing(tuple(sorted(walk.files)), walk.modified_ns)
+    return FolderListing(tuple(sorted(walk.files)), walk.modified_ns, tuple(sorted(walk.folders)))
 
 
 def observe(
@@ -115,6 +117,7 @@ class _Walk:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.files: list[FileStat] = []
+        self.folders: list[str] = []
         self.modified_ns = 0
 
     def enter(self, relative: str, above: tuple[Path, ...]) -> None:
@@ -128,6 +131,7 @@ class _Walk:
             if real.is_dir():
                 if real in above:
                     raise InvalidInput(f"{path}: a link to a folder it lies in")
+                self.folders.append(path)
                 self.enter(f"{path}/", (*above, real))
                 continue
             if len(self.files) >= _MAX_FILES:

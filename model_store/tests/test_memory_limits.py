@@ -2,7 +2,13 @@ from pathlib import Path
 
 import pytest
 
-from anabranch_model_store.memory import available_bytes, check_fits
+from anabranch_model_store.memory import (
+    Demand,
+    available_bytes,
+    check_fits,
+    must_give_way,
+    times_out_of_memory,
+)
 from anabranch_wire.errors import TooLarge
 
 MEMINFO = "MemTotal:       16000 kB\nMemFree:         100 kB\nMemAvailable:    9000 kB\n"
@@ -39,3 +45,35 @@ def test_what_cannot_fit_is_refused_with_the_numbers() -> None:
         check_fits(101, 100, None)
     with pytest.raises(TooLarge, match="101 bytes; the machine has 100 left"):
         check_fits(101, 0, 100)
+
+
+def test_a_version_is_weighed_with_what_every_worker_holds() -> None:
+    demand = Demand(new=10, held=30, kept=10, workers=4)
+
+    assert not must_give_way(demand, 0, None)
+    assert not must_give_way(demand, 160, 40)
+    assert must_give_way(demand, 159, 40)  # bytes of four workers: 4 * (30 + 10)
+    assert must_give_way(demand, 160, 39)
+    assert must_give_way(demand, 120, 0)
+    with pytest.raises(
+        TooLarge,
+        match=r"10 bytes in each of 4 workers beside 20 of what is served; "
+        r"memory\.max_bytes allows 119 in all",
+    ):
+        must_give_way(demand, 119, None)
+
+
+def test_a_version_that_the_machine_has_no_room_for_is_refused_with_the_numbers() -> None:
+    with pytest.raises(TooLarge, match=r"10 bytes in 1 worker beside .* the machine has 9 left"):
+        must_give_way(Demand(new=10, held=5, kept=0, workers=1), 0, 9)
+    with pytest.raises(TooLarge, match=r"20 bytes in each of 2 workers .* the machine has 0 left"):
+        must_give_way(Demand(new=20, held=5, kept=5, workers=2), 1000, 0)
+
+
+def test_processes_that_the_kernel_ended_are_counted(tmp_path: Path) -> None:
+    assert times_out_of_memory(tmp_path) == 0
+    system(tmp_path, None)
+    (tmp_path / "proc/vmstat").write_text("pgfault 5\noom_kill 2\n")
+    assert times_out_of_memory(tmp_path) == 2
+    (tmp_path / "sys/fs/cgroup/memory.events").write_text("oom 9\noom_kill 3\noom_group_kill 7\n")
+    assert times_out_of_memory(tmp_path) == 5
