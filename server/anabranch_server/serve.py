@@ -18,7 +18,7 @@ from anabranch_server.folders import own_folder, run_dir_at
 from anabranch_server.loading import Loader
 from anabranch_server.logs import configure_logs
 from anabranch_server.ports import claim_all
-from anabranch_server.supervisor import Supervisor
+from anabranch_server.supervisor.single import Supervisor
 from anabranch_server.worker import Worker
 
 __all__ = ["run_server"]
