@@ -4,14 +4,18 @@
 inherited too; everything else is closed by exec.
 """
 
-from collections.abc import Mapping
-from typing import Literal
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final, Literal
 
 import msgspec
 
 from anabranch_server.config import ServeConfig
+from anabranch_server.processes.packets import sealed_memory
+from anabranch_wire.errors import InvalidInput
 
-__all__ = ["Boot", "ListenAddress", "Role"]
+__all__ = ["Boot", "ListenAddress", "Role", "read_boot", "write_boot"]
 
 Role = Literal["supervisor", "worker", "loader"]
 
@@ -49,3 +53,53 @@ class Boot(msgspec.Struct, frozen=True):
     run_dir: str
     index: int = 0
     incarnation: int = 1
+
+
+def write_boot(boot: Boot) -> int:
+    """Return a sealed memfd with the document, which the caller closes.
+
+    Raises:
+        OSError: there is no memory, or no descriptor.
+    """
+    return sealed_memory("anabranch-boot", msgspec.msgpack.encode(boot, enc_hook=_to_plain))
+
+
+def read_boot(argv: Sequence[str]) -> Boot:
+    """Return what this process was told, and keep its descriptors from processes it starts.
+
+    Args:
+        argv: `sys.argv`: the program and the number of a descriptor, which is closed.
+
+    Raises:
+        InvalidInput: there is no such document; such a process is only started by the server.
+    """
+    try:
+        (number,) = argv[1:]
+        with os.fdopen(int(number), "rb") as document:
+            document.seek(0)
+            boot = _decoder.decode(document.read())
+        for fd in boot.descriptors.values():
+            os.set_inheritable(fd, False)
+    except (ValueError, OSError, msgspec.MsgspecError) as error:
+        raise InvalidInput(
+            f"expected the number of a descriptor with a boot document ({error}): "
+            "this is a part of a server, start one with `anabranch serve DIR`"
+        ) from None
+    return boot
+
+
+def _to_plain(value: object) -> str:
+    if isinstance(value, Path):
+        return str(value)
+    raise NotImplementedError(f"{type(value).__name__} cannot be sent to a process")
+
+
+def _from_plain(kind: type, value: object) -> object:
+    if kind is object:  # of `ServeConfig.shown`: plain data as it is
+        return value
+    if kind is Path and isinstance(value, str):
+        return Path(value)
+    raise NotImplementedError(f"{kind.__name__} cannot be sent to a process")
+
+
+_decoder: Final = msgspec.msgpack.Decoder(Boot, dec_hook=_from_plain)

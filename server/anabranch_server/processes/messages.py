@@ -6,7 +6,7 @@ current from the moment the shared word of its model says so.
 """
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
 
@@ -28,6 +28,7 @@ __all__ = [
     "Joined",
     "LoadVersion",
     "LoaderAttached",
+    "Message",
     "NewSupervisor",
     "Ping",
     "Pong",
@@ -43,14 +44,17 @@ __all__ = [
 ]
 
 
-class _Message(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+class Message(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
     """Base of all messages; the tag is the name of the class."""
+
+    descriptors: ClassVar[int] = 0
+    """How many descriptors travel with a message of this class, no more and no less."""
 
 
 # --- launcher -> supervisor, launcher -> worker -------------------------------------------------
 
 
-class Attached(_Message, frozen=True):
+class Attached(Message, frozen=True):
     """A worker was started. Descriptors: control channel to it, its pidfd.
 
     Attributes:
@@ -60,37 +64,43 @@ class Attached(_Message, frozen=True):
         started: seconds since 1970.
     """
 
+    descriptors = 2
+
     index: int
     incarnation: int
     pid: int
     started: float
 
 
-class LoaderAttached(_Message, frozen=True):
+class LoaderAttached(Message, frozen=True):
     """The loader that was asked for was started. Descriptors: channel to it, its pidfd."""
+
+    descriptors = 2
 
     pid: int
 
 
-class NewSupervisor(_Message, frozen=True):
+class NewSupervisor(Message, frozen=True):
     """To a worker: another supervisor was started. Descriptor: control channel to it."""
 
+    descriptors = 1
 
-class Drain(_Message, frozen=True):
+
+class Drain(Message, frozen=True):
     """To all: stop taking new callers, finish, leave with exit code 0."""
 
 
 # --- supervisor -> launcher ---------------------------------------------------------------------
 
 
-class StartLoader(_Message, frozen=True):
+class StartLoader(Message, frozen=True):
     """Start a loader, answered by `LoaderAttached`."""
 
 
 # --- supervisor -> worker -----------------------------------------------------------------------
 
 
-class Prepare(_Message, frozen=True):
+class Prepare(Message, frozen=True):
     """Make ready what a model serves from `epoch` on; answered by `Ack` or `CannotPrepare`.
 
     What the worker has already (same group, same version, same identity) it keeps. Serves for new
@@ -111,34 +121,34 @@ class Prepare(_Message, frozen=True):
     urgent: bool = False
 
 
-class Abort(_Message, frozen=True):
+class Abort(Message, frozen=True):
     """Forget a prepared epoch that will never be current."""
 
     model: str
     epoch: int
 
 
-class Joined(_Message, frozen=True):
+class Joined(Message, frozen=True):
     """Everything that is current was prepared: open the doors."""
 
 
-class Serving(_Message, frozen=True):
+class Serving(Message, frozen=True):
     """The first look at the repository is over: readiness is what the models say."""
 
 
-class Ping(_Message, frozen=True):
+class Ping(Message, frozen=True):
     """Answered by `Pong` from the event loop; who does not answer is taken for hung."""
 
     number: int
 
 
-class Stats(_Message, frozen=True):
+class Stats(Message, frozen=True):
     """Bring the gauges of the counters page up to date; answered by `Refreshed`."""
 
     number: int
 
 
-class SetLog(_Message, frozen=True):
+class SetLog(Message, frozen=True):
     """Change what is logged; None leaves it."""
 
     level: str | None = None
@@ -162,7 +172,7 @@ class HeldModel(msgspec.Struct, frozen=True):
     state: StatePlan | None
 
 
-class Hello(_Message, frozen=True):
+class Hello(Message, frozen=True):
     """First message of a worker to a supervisor. Descriptor: its counters page.
 
     Attributes:
@@ -173,6 +183,8 @@ class Hello(_Message, frozen=True):
         models: what it has already; empty after its start.
     """
 
+    descriptors = 1
+
     index: int
     incarnation: int
     pid: int
@@ -180,7 +192,7 @@ class Hello(_Message, frozen=True):
     models: Mapping[str, HeldModel]
 
 
-class Ack(_Message, frozen=True):
+class Ack(Message, frozen=True):
     """`epoch` is prepared."""
 
     model: str
@@ -188,7 +200,7 @@ class Ack(_Message, frozen=True):
     incarnation: int
 
 
-class CannotPrepare(_Message, frozen=True):
+class CannotPrepare(Message, frozen=True):
     """`epoch` cannot be prepared, and was forgotten.
 
     Attributes:
@@ -202,20 +214,20 @@ class CannotPrepare(_Message, frozen=True):
     error: str
 
 
-class Released(_Message, frozen=True):
+class Released(Message, frozen=True):
     """No request of this worker reads an epoch of the model older than `epoch` any more."""
 
     model: str
     epoch: int
 
 
-class Pong(_Message, frozen=True):
+class Pong(Message, frozen=True):
     """The event loop is alive."""
 
     number: int
 
 
-class Refreshed(_Message, frozen=True):
+class Refreshed(Message, frozen=True):
     """The gauges are up to date."""
 
     number: int
@@ -224,7 +236,7 @@ class Refreshed(_Message, frozen=True):
 # --- supervisor <-> loader ----------------------------------------------------------------------
 
 
-class LoadVersion(_Message, frozen=True):
+class LoadVersion(Message, frozen=True):
     """Verify a version and find out all that is needed to serve it.
 
     Attributes:
@@ -254,7 +266,7 @@ Phase = Literal[
 ]  # fmt: skip
 
 
-class Progress(_Message, frozen=True):
+class Progress(Message, frozen=True):
     """How far a request has come."""
 
     number: int
@@ -263,7 +275,7 @@ class Progress(_Message, frozen=True):
     bytes_total: int = 0
 
 
-class Found(_Message, frozen=True):
+class Found(Message, frozen=True):
     """The version is good.
 
     Attributes:
@@ -275,7 +287,7 @@ class Found(_Message, frozen=True):
     phase_ms: Mapping[str, float]
 
 
-class Refused(_Message, frozen=True):
+class Refused(Message, frozen=True):
     """The version is refused.
 
     Attributes:

@@ -1,0 +1,1 @@
+"""Small processes that stand in for the parts of a server, to be started by their module name."""
