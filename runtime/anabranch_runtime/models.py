@@ -69,9 +69,11 @@ class DenseModel:
         inputs: the graph's own inputs, in its order, without initializers.
         outputs: the graph's outputs, in its order.
         rows: how rows flow through it.
+        optimized: whether the file is the optimised form that the backend itself wrote.
     """
 
     path: Path
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     rows: RowLayout
+    optimized: bool = False

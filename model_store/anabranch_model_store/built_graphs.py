@@ -1,0 +1,160 @@
+"""Optimised graphs in the cache folder: built once, found again after a restart, cleared by size.
+
+One folder for each key, put in place by rename and complete from then on; `built.json` in it says
+what its files must be. A folder that does not pass that check is removed and built anew.
+"""
+
+import hashlib
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from msgspec import Meta
+
+from anabranch_model_store.hashing import file_sha256
+from anabranch_wire.documents import Document, decode_json, encode_json
+from anabranch_wire.errors import AnabranchError, Unavailable
+
+__all__ = ["BuiltGraphs"]
+
+_log = logging.getLogger(__name__)
+
+_CHECKS: Final = "built.json"
+_TEMPORARY: Final = ".building-"
+
+
+class _BuiltFile(Document, frozen=True, kw_only=True):
+    """One file of a folder."""
+
+    name: str
+    bytes: Annotated[int, Meta(ge=0)]
+    sha256: str
+
+
+class _Built(Document, frozen=True, kw_only=True):
+    """What a folder must hold."""
+
+    format: Literal[1] = 1
+    files: tuple[_BuiltFile, ...]
+
+
+class BuiltGraphs:
+    """The folder of optimised graphs. Belongs to one process and thread at a time.
+
+    Args:
+        folder: made on first use, mode 0700.
+        limit_bytes: what `prune` keeps at most, beside what is in use.
+    """
+
+    def __init__(self, folder: Path, limit_bytes: int) -> None:
+        self._folder = folder
+        self._limit_bytes = limit_bytes
+
+    def get(self, key: str, write: Callable[[Path], object]) -> Path:
+        """Return the folder of `key`, built by `write` where it is not there or damaged.
+
+        Args:
+            key: everything that the files depend on, in words of any kind.
+            write: fills an empty folder with plain files.
+
+        Raises:
+            AnabranchError: what `write` raises.
+            Unavailable: the cache folder cannot be written; says why.
+        """
+        place = self._place(key)
+        if self._is_sound(place):
+            with suppress(OSError):
+                os.utime(place)  # what was used last is cleared last
+            return place
+        shutil.rmtree(place, ignore_errors=True)
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            building = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=self._folder))
+        except OSError as error:
+            raise Unavailable(f"cache folder: {error.strerror}") from None
+        try:
+            write(building)
+            _seal(building)
+            building.rename(place)
+            _sync(self._folder)
+        except OSError as error:
+            raise Unavailable(f"cache folder: {error.strerror}") from None
+        finally:
+            shutil.rmtree(building, ignore_errors=True)
+        return place
+
+    def prune(self, in_use: Collection[Path]) -> None:
+        """Remove what was used longest ago until the limit is kept; half-built folders too.
+
+        What processes have mapped stays readable for them.
+
+        Args:
+            in_use: folders that `get` returned and that workers may still be told of.
+        """
+        kept_bytes = 0
+        for place in self._newest_first():
+            if place.name.startswith(_TEMPORARY):
+                shutil.rmtree(place, ignore_errors=True)
+                continue
+            if place in in_use:
+                continue
+            kept_bytes += sum(_size(file) for file in place.iterdir())
+            if kept_bytes > self._limit_bytes:
+                _log.debug("cleared %s", place.name, extra={"event": "cache_cleared"})
+                shutil.rmtree(place, ignore_errors=True)
+
+    def _place(self, key: str) -> Path:
+        return self._folder / hashlib.sha256(key.encode()).hexdigest()[:32]
+
+    def _newest_first(self) -> list[Path]:
+        with suppress(OSError):
+            folders = [entry for entry in self._folder.iterdir() if entry.is_dir()]
+            return sorted(folders, key=_modified, reverse=True)
+        return []
+
+    @staticmethod
+    def _is_sound(place: Path) -> bool:
+        """Whether every file is there to the last bit."""
+        try:
+            built = decode_json((place / _CHECKS).read_bytes(), _Built, _CHECKS)
+            return all(
+                _size(place / file.name) == file.bytes
+                and file_sha256(place / file.name) == file.sha256
+                for file in built.files
+            )
+        except (OSError, AnabranchError):
+            return False
+
+
+def _seal(folder: Path) -> None:
+    """Write what the files of `folder` are, and make sure that all of it is on the disk."""
+    files = []
+    for path in sorted(folder.iterdir()):
+        _sync(path)
+        files.append(_BuiltFile(name=path.name, bytes=_size(path), sha256=file_sha256(path)))
+    (folder / _CHECKS).write_bytes(encode_json(_Built(files=tuple(files)), _CHECKS))
+    _sync(folder / _CHECKS)
+    _sync(folder)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size
+
+
+def _modified(path: Path) -> float:
+    with suppress(OSError):
+        return path.stat().st_mtime
+    return 0.0
