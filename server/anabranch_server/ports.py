@@ -5,17 +5,35 @@ with SO_REUSEPORT afterwards (Linux, `inet_csk_bind_conflict`): a probe binds an
 SO_REUSEPORT, which fails beside any other server; then it allows sharing, the lasting socket binds
 beside it, and only then the probe is closed. Until it listens, the lasting socket goes without
 SO_REUSEADDR, so that another server's probe fails on it all the same.
+
+The lasting socket of a server with several processes never listens, so the kernel gives it no
+connections; processes that come and go listen on sockets bound beside it.
 """
 
 import errno
 import socket
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import Protocol
 
 from anabranch_server.config import Addresses
 from anabranch_wire.errors import Conflict, PermissionDenied, Unavailable
 
-__all__ = ["Claim", "Claims", "claim", "claim_all"]
+__all__ = ["Claim", "Claims", "PortAddress", "claim", "claim_all", "listener_beside"]
+
+
+class PortAddress(Protocol):
+    """Where a claim is; `Claim` and `ListenAddress` are such."""
+
+    @property
+    def host(self) -> str:
+        """The address it is bound to, without brackets."""
+        ...
+
+    @property
+    def port(self) -> int:
+        """The port, never 0."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +74,18 @@ class Claims:
         grpc: the data door for gRPC.
         metrics: metrics and probes.
         admin: the admin door.
+        admin_grpc: the admin door for gRPC.
     """
 
     http: Claim
     grpc: Claim
     metrics: Claim
     admin: Claim
+    admin_grpc: Claim
 
     def close(self) -> None:
         """Give up the ports that nothing else listens on."""
-        for one in (self.http, self.grpc, self.metrics, self.admin):
+        for one in (self.http, self.grpc, self.metrics, self.admin, self.admin_grpc):
             one.held.close()
 
 
@@ -124,6 +144,7 @@ def claim_all(addresses: Addresses) -> Claims:
             ("gRPC", addresses.host, addresses.grpc_port),
             ("metrics", addresses.host, addresses.metrics_port),
             ("admin", addresses.admin_host, addresses.admin_port),
+            ("admin-gRPC", addresses.admin_host, addresses.admin_grpc_port),
         ):
             try:
                 one = claim(host, port, purpose)
@@ -134,6 +155,35 @@ def claim_all(addresses: Addresses) -> Claims:
             claimed.append(one)
         undo.pop_all()
     return Claims(*claimed)
+
+
+def listener_beside(address: PortAddress, backlog: int | None = None) -> socket.socket:
+    """Return a socket of this process's own on a port that the server has claimed.
+
+    Args:
+        address: where the claim is; it has to be held, by whatever process of this user.
+        backlog: connections that the kernel keeps until they are taken; None leaves the listening
+            to the caller. Without a listener a connection is refused, so all processes of a server
+            listen only when they can answer.
+
+    Raises:
+        Conflict: the port is not claimed, and somebody else has it.
+        Unavailable: there is no such interface any more.
+    """
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    made = _tcp_socket(family)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        made.bind((address.host, address.port))
+        if backlog is not None:
+            made.listen(backlog)
+    except OSError as error:
+        made.close()
+        where = f"port {address.port} on {address.host}"
+        if error.errno == errno.EADDRINUSE:
+            raise Conflict(f"{where} is taken by another server") from None
+        raise Unavailable(f"{where}: {error.strerror}") from None
+    return made
 
 
 def _tcp_socket(family: int) -> socket.socket:

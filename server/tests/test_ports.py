@@ -3,13 +3,14 @@ import socket
 import sys
 import textwrap
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from subprocess import PIPE, Popen
 
 import pytest
 
 from anabranch_server.config import Addresses
-from anabranch_server.ports import Claim, claim, claim_all
+from anabranch_server.ports import Claim, claim, claim_all, listener_beside
+from anabranch_server.processes.boot import ListenAddress
 from anabranch_wire.errors import Conflict, Unavailable
 
 
@@ -124,3 +125,62 @@ def test_ipv6_addresses_are_bracketed() -> None:
     one = claim("::1", 0, "HTTP")
     assert str(one) == f"[::1]:{one.port}"
     one.held.close()
+
+
+def test_processes_that_come_and_go_listen_beside_a_claim_that_never_listens(
+    claimed: Claim,
+) -> None:
+    for _ in range(3):
+        listeners = [listener_beside(claimed, backlog=64) for _ in range(2)]
+        taken = 0
+        clients = []
+        for _ in range(40):  # one that went to the claim would hang, one that met nobody fails
+            clients.append(socket.create_connection((claimed.host, claimed.port), timeout=10))
+        for listener in listeners:
+            listener.setblocking(False)
+            with suppress(BlockingIOError):
+                while True:
+                    listener.accept()[0].close()
+                    taken += 1
+        assert taken == len(clients)
+        for client in clients:
+            client.close()
+        for listener in listeners:
+            listener.close()
+
+
+@pytest.mark.parametrize("listening", [False, True])
+def test_nobody_else_can_claim_a_port_that_processes_share(claimed: Claim, listening: bool) -> None:
+    beside = listener_beside(claimed, backlog=5 if listening else None)
+    with closing(beside), pytest.raises(Conflict, match="is taken"):
+        claim("127.0.0.1", claimed.port, "HTTP")
+    with pytest.raises(Conflict, match="is taken"):
+        claim("127.0.0.1", claimed.port, "HTTP")
+
+
+@pytest.mark.parametrize("server_closes_first", [False, True])
+def test_a_shared_port_can_be_claimed_again_while_old_connections_end(
+    server_closes_first: bool,
+) -> None:
+    first = claim("127.0.0.1", 0, "HTTP")
+    listener = listener_beside(first, backlog=5)
+    client = socket.create_connection(("127.0.0.1", first.port))
+    server, _ = listener.accept()
+    early, late = (server, client) if server_closes_first else (client, server)
+    early.close()
+    assert late.recv(1) == b""
+    late.close()
+    listener.close()
+    listener_beside(first, backlog=5).close()  # a restarted process
+    first.held.close()
+
+    claim("127.0.0.1", first.port, "HTTP").held.close()
+
+
+def test_there_is_no_listening_beside_what_others_have() -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as other:
+        host, port = other.getsockname()
+        with pytest.raises(Conflict, match=f"port {port} on 127.0.0.1 is taken by another server"):
+            listener_beside(ListenAddress(host, port), backlog=5)
+    with pytest.raises(Unavailable, match=r"port 80 on 192\.0\.2\.1"):
+        listener_beside(ListenAddress("192.0.2.1", 80))

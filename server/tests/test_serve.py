@@ -292,7 +292,8 @@ def unready_server(repository: Path, scratch: Path, *options: str) -> Iterator[d
         ports = {name: probe.getsockname()[1] for name, probe in held.items()}
     command = [
         sys.executable, "-m", "anabranch_server", "serve", str(repository),
-        "--host", "127.0.0.1", "--grpc-port", "0", "--admin-port", "0", "--drain-s", "0",
+        "--host", "127.0.0.1", "--grpc-port", "0", "--admin-port", "0", "--admin-grpc-port", "0",
+        "--drain-s", "0",
         *(f"--{name}-port={port}" for name, port in ports.items()),
         *(f"--{name}-dir={scratch / name}" for name in ("run", "state", "cache")), *options,
     ]  # fmt: skip
