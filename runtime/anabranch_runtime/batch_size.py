@@ -7,9 +7,9 @@ from typing import Final
 
 from anabranch_wire.errors import AnabranchError
 
-__all__ = ["BatchCost", "best_batch_rows", "best_split_rows", "measure_costs"]
+__all__ = ["HAND_OVER_S", "BatchCost", "best_batch_rows", "best_split_rows", "measure_costs"]
 
-_HAND_OVER_S: Final = 50e-6
+HAND_OVER_S: Final = 50e-6
 """What a batch costs beside the graph: waking an executor, staging, delivering."""
 
 _FLAT: Final = 0.97
@@ -29,6 +29,7 @@ class BatchCost:
 def measure_costs(
     run: Callable[[int], None],
     smallest: int = 1,
+    largest: int | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> list[BatchCost]:
     """Time `run(rows)` for growing numbers of rows, within a quarter of a second.
@@ -36,6 +37,7 @@ def measure_costs(
     Args:
         run: computes one batch of that many rows on the calling thread.
         smallest: fewest rows that `run` takes.
+        largest: most rows of interest; None = as many as are ever tried.
         clock: seconds.
 
     Returns:
@@ -47,7 +49,8 @@ def measure_costs(
     """
     costs: list[BatchCost] = []
     begin = clock()
-    for rows in sorted({smallest, *[size for size in _ROWS if size > smallest]}):
+    most = _ROWS[-1] if largest is None else largest
+    for rows in sorted({smallest, *[size for size in _ROWS if smallest < size <= most]}):
         try:
             run(rows)  # first run of a shape allocates
         except AnabranchError:
@@ -68,14 +71,14 @@ def measure_costs(
     return costs
 
 
-def best_batch_rows(costs: Sequence[BatchCost], overhead_s: float = _HAND_OVER_S) -> int:
+def best_batch_rows(costs: Sequence[BatchCost], overhead_s: float = HAND_OVER_S) -> int:
     """Smallest measured size whose rate, hand-over included, is within 3 % of the best."""
     rates = [cost.rows / (cost.seconds + overhead_s) for cost in costs]
     best = max(rates)
     return next(cost.rows for cost, rate in zip(costs, rates, strict=True) if rate >= _FLAT * best)
 
 
-def best_split_rows(costs: Sequence[BatchCost], overhead_s: float = _HAND_OVER_S) -> int:
+def best_split_rows(costs: Sequence[BatchCost], overhead_s: float = HAND_OVER_S) -> int:
     """Smallest part worth handing to another executor: it runs four times the hand-over.
 
     Never below the size at which rows are about as cheap as in the largest measured batch divided

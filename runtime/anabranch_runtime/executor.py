@@ -4,12 +4,15 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anabranch_runtime.backends.protocol import Binding, Stage
+from anabranch_runtime.cpu import pin_thread
 from anabranch_runtime.observing import GroupObserver
+from anabranch_runtime.pacing import Pace
 from anabranch_runtime.requests import ReplySink, Ticket
 from anabranch_runtime.served import ServedVersion
 from anabranch_wire.errors import AnabranchError, Internal, Unavailable
@@ -18,9 +21,19 @@ __all__ = ["Executor", "deliver"]
 
 _log = logging.getLogger(__name__)
 
+_DIED: Final = {"event": "executor_died"}
+
 
 class Executor:
     """Computes batches on a thread of its own until `take` has no more.
+
+    Args:
+        name: of its model.
+        index: position in its group.
+        take: returns the next batch, empty to ask again, None to end.
+        observer: told of batches.
+        cpus: processors that the thread keeps to; None leaves that to the system.
+        on_fault: told when the thread ends though it should not, as its last act.
 
     Attributes:
         index: position in its group.
@@ -28,6 +41,10 @@ class Executor:
         given: part of a cut request that is for this executor alone; guarded by the group.
         computing: requests in the batch at work; set by the group as it gives them, 0 once they are
             finished.
+        at_work: the batch at work until it is answered.
+        until: `time.monotonic()` at which it will be free, as far as that is known; 0.0 while it
+            sleeps; guarded by the group.
+        report: pace, rows and seconds of a batch that the group has not looked at yet.
     """
 
     def __init__(
@@ -36,53 +53,87 @@ class Executor:
         index: int,
         take: Callable[["Executor"], list[Ticket] | None],
         observer: GroupObserver,
+        cpus: frozenset[int] | None,
+        on_fault: Callable[["Executor"], None],
     ) -> None:
         self.index = index
-        self.wake = threading.Lock()
-        self.wake.acquire()
         self.given: Ticket | None = None
         self.computing = 0
+        self.at_work: list[Ticket] | None = None
+        self.until = 0.0
+        self.report: tuple[Pace, int, float] | None = None
+        self._name = f"{name}-e{index}"
         self._take = take
         self._observer = observer
-        self._bindings: Mapping[ServedVersion, Binding] = {}
-        self._thread = threading.Thread(target=self._work, name=f"{name}-e{index}", daemon=True)
+        self._cpus = cpus
+        self._on_fault = on_fault
+        self._bindings: Mapping[int, Binding] = {}
 
     def start(self) -> None:
-        """Start the thread."""
+        """Start the thread, also after it ended."""
+        self.wake = threading.Lock()
+        self.wake.acquire()
+        self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
         self._thread.start()
 
-    def join(self, timeout_s: float | None = None) -> bool:
+    def join(self, timeout_s: float = 0.0) -> bool:
         """Wait until the thread has ended; whether it has."""
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+        end_s = time.monotonic() + timeout_s
+        while (thread := self._thread).is_alive():
+            thread.join(max(0.0, end_s - time.monotonic()))
+            if thread.is_alive():
+                return False
+        return True
 
-    def attach(self, version: ServedVersion, binding: Binding) -> None:
-        """Give the executor its binding of `version`, before the first ticket that names it."""
-        self._bindings = {**self._bindings, version: binding}
+    def attach(self, token: int, binding: Binding) -> None:
+        """Give the executor its binding of an engine, before the first ticket that needs it."""
+        self._bindings = {**self._bindings, token: binding}
 
-    def detach(self, version: ServedVersion) -> Binding | None:
-        """Take the binding of `version` away, after its last ticket."""
+    def detach(self, token: int) -> Binding | None:
+        """Take the binding of an engine away, after the last ticket that needs it."""
         bindings = dict(self._bindings)
-        binding = bindings.pop(version, None)
+        binding = bindings.pop(token, None)
         self._bindings = bindings
         return binding
+
+    def begin(self, batch: list[Ticket], now: float) -> None:
+        """Note what the executor is given at `now`; the group's lock is held."""
+        self.computing = len(batch)
+        if batch:
+            self.until = now + batch[0].version.pace.run_s(_rows_of(batch))
+        else:
+            self.until = 0.0
+
+    def _run(self) -> None:
+        try:
+            if self._cpus is not None:
+                pin_thread(self._cpus)
+            self._work()
+        except BaseException as fault:  # the thread's edge: what ends it must not end its executor
+            _log.error("executor %s died", self._name, exc_info=fault, extra=_DIED)
+            fault.__traceback__ = None  # its frames hold the batch
+            self._on_fault(self)
 
     def _work(self) -> None:
         while (batch := self._take(self)) is not None:
             if not batch:
                 continue
+            self.at_work = batch
             started = time.monotonic()
             rows = _rows_of(batch)
-            self._answer(batch, rows, started)
+            is_whole = self._answer(batch, rows, started)
             busy = time.monotonic() - started
-            version = batch[0].version.snapshot.version
-            self._observer.batch(self.index, version, rows, len(batch), busy)
+            version = batch[0].version
+            self._observer.batch(self.index, version.snapshot.version, rows, len(batch), busy)
+            if is_whole:
+                self.report = (version.pace, rows, busy)
             self.computing = 0
+            self.at_work = None
             deliver(batch)
-            del batch  # whoever sleeps keeps no request alive
+            del batch, version  # whoever sleeps keeps no request and no version alive
 
-    def _answer(self, batch: list[Ticket], rows: int, started: float) -> None:
-        """Give every ticket its outputs or its error.
+    def _answer(self, batch: list[Ticket], rows: int, started: float) -> bool:
+        """Give every ticket its outputs or its error; whether one run was enough.
 
         A batch that fails is halved until only those fail that are at fault: one among n requests
         costs 2 log n further runs, where running each alone would cost n.
@@ -92,15 +143,17 @@ class Executor:
         except Exception as error:  # the loop's edge: an executor never dies of a batch
             if len(batch) == 1:
                 _fail(batch[0], error, started)
-                return
+                return False
             middle = len(batch) // 2
             for half in (batch[:middle], batch[middle:]):
                 self._answer(half, _rows_of(half), started)
+            return False
+        return True
 
     def _compute(self, batch: list[Ticket], rows: int, started: float) -> None:
         """Stage, run, and copy each ticket's answer out of staging."""
         version = batch[0].version
-        binding = self._bindings.get(version)
+        binding = self._bindings.get(version.token)
         if binding is None:
             raise Unavailable(f"version {version.snapshot} is no longer loaded")
         run_rows = max(rows, version.fewest_rows) + version.company_rows
@@ -150,7 +203,7 @@ def deliver(tickets: list[Ticket]) -> None:
 def _hand_over(sink: ReplySink, tickets: list[Ticket]) -> None:
     try:
         sink.deliver(tickets)
-    except Exception:  # the loop's edge: one door's fault must not silence an executor for all
+    except BaseException:  # the loop's edge: one door's fault must not silence an executor for all
         _log.exception("answers could not be delivered", extra={"event": "delivery_error"})
 
 

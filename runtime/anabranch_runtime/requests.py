@@ -65,11 +65,13 @@ class Ticket:
         error: why there is no answer.
         cancelled: set by the door when the caller left; work not yet begun is then dropped.
         batch_rows: rows of the batch it was computed in.
+        cost_s: seconds of an executor that it is expected to take; the group's own.
     """
 
     __slots__ = (
         "batch_rows",
         "cancelled",
+        "cost_s",
         "error",
         "finished",
         "outputs",
@@ -91,3 +93,4 @@ class Ticket:
         self.error: AnabranchError | None = None
         self.cancelled = False
         self.batch_rows = 0
+        self.cost_s = 0.0

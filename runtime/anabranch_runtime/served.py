@@ -1,7 +1,8 @@
 """A version that answers requests now: the immutable value that doors resolve and batches hold.
 
 Whoever holds a `ServedVersion` may use it until it lets go; a reload makes a new one and never
-changes an old one.
+changes an old one. Nothing but requests in flight and states of the catalog holds one for long:
+what it runs on is kept by its `token`, and freed some time after the last holder has let go.
 """
 
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from anabranch_runtime.admission import InputRules
 from anabranch_runtime.models import DenseModel
+from anabranch_runtime.pacing import Pace
 from anabranch_wire.snapshots import Snapshot
 from anabranch_wire.tensors import TensorSpec
 
@@ -43,6 +45,8 @@ class ServedVersion:
         company: one array per input: rows known to run, which go along with every batch of a graph
             that picks rows by their data; None where no batch needs company.
         company_rows: how many rows that is.
+        token: names what the group keeps for it.
+        pace: how long its batches take; the group's own.
     """
 
     snapshot: Snapshot
@@ -60,6 +64,8 @@ class ServedVersion:
     split_rows: int = 0
     company: tuple[NDArray[np.generic], ...] | None = None
     company_rows: int = 0
+    token: int = 0
+    pace: Pace = field(default_factory=Pace)
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:

@@ -1,4 +1,4 @@
-"""The executors of one model in one process, and the queue in front of them.
+"""The executors of one model in one process, and the queues in front of them.
 
 All versions of the model share the executors. A batch belongs to one version; which version a
 request belongs to was decided when it was resolved and never changes.
@@ -6,26 +6,34 @@ request belongs to was decided when it was resolved and never changes.
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anabranch_runtime.admission import InputRules
-from anabranch_runtime.backends.protocol import DenseBackend, Engine
+from anabranch_runtime.backends.protocol import DenseBackend
+from anabranch_runtime.cpu import check_cpusets
+from anabranch_runtime.engines import Engines
 from anabranch_runtime.executor import Executor, deliver
+from anabranch_runtime.lanes import Lane
 from anabranch_runtime.models import DenseModel
-from anabranch_runtime.observing import GroupObserver
-from anabranch_runtime.pending import PendingQueue
-from anabranch_runtime.requests import Ticket
+from anabranch_runtime.observing import GroupObserver, ShedReason
+from anabranch_runtime.pacing import pace_of
+from anabranch_runtime.requests import ScoreRequest, Ticket
+from anabranch_runtime.routing import place_of
 from anabranch_runtime.served import ServedVersion
-from anabranch_runtime.settings import GroupSettings
+from anabranch_runtime.settings import GroupSettings, QueueSettings
 from anabranch_runtime.splitting import split
 from anabranch_runtime.warming import batch_plan, company_of, warm
 from anabranch_wire.errors import Cancelled, DeadlineExceeded, Overloaded, Unavailable
 from anabranch_wire.snapshots import Snapshot
 
 __all__ = ["SessionGroup"]
+
+_LEAST_RETRY_S: Final = 0.001
 
 Inputs = Mapping[str, NDArray[np.generic]]
 
@@ -34,11 +42,23 @@ class SessionGroup:
     """Takes tickets from any thread and returns them finished through their sinks.
 
     Invariants: a ticket accepted by `submit` reaches its sink exactly once; an executor sleeps
-    only while nothing waits, or what waits may still fill a batch (`max_delay_s`).
+    only while nothing waits for it, or what waits may still fill a batch (`max_delay_s`).
+
+    Args:
+        model: model name.
+        settings: how it is run.
+        backend: builds its versions.
+        observer: counts what happens.
+        on_unused: told that `free_unused` has something to do: no request and no state of a catalog
+            refers to some version any more. Called in any thread, at any point, maybe in the middle
+            of the group's own work: it may set a flag or wake somebody, and nothing else.
+
+    Raises:
+        InvalidInput: its executors are to keep to processors that this process may not use.
 
     Attributes:
         model: model name.
-        settings: as given.
+        settings: as given, with the queue settings that hold now.
     """
 
     def __init__(
@@ -47,19 +67,27 @@ class SessionGroup:
         settings: GroupSettings,
         backend: DenseBackend,
         observer: GroupObserver,
+        on_unused: Callable[[], None] = lambda: None,
     ) -> None:
+        check_cpusets(settings.cpusets)
         self.model = model
         self.settings = settings
         self._backend = backend
         self._observer = observer
         self._lock = threading.Lock()
-        self._pending = PendingQueue(settings.queue.priority_levels)
-        self._idle: list[Executor] = []
         self._closed = False
-        self._engines: dict[ServedVersion, Engine] = {}
+        cpusets = settings.cpusets or (None,) * settings.executors
         self._executors = tuple(
-            Executor(model, index, self._take, observer) for index in range(settings.executors)
+            Executor(model, index, self._take, observer, cpus, self._replace)
+            for index, cpus in enumerate(cpusets)
         )
+        levels = settings.queue.priority_levels
+        if settings.select == "least_loaded":
+            self._lanes: tuple[Lane, ...] = (Lane(self._executors, levels),)
+        else:
+            self._lanes = tuple(Lane((executor,), levels) for executor in self._executors)
+        self._turn = 0
+        self._engines = Engines(self._executors, on_unused)
         for executor in self._executors:
             executor.start()
 
@@ -69,45 +97,53 @@ class SessionGroup:
         """Queue `ticket`; its sink gets it back finished.
 
         Raises:
-            Overloaded: the queue is full.
+            Overloaded: the queue is full, or so long that the ticket would miss its deadline.
             Unavailable: the group is closing.
         """
         request = ticket.request
-        ticket.submitted = time.monotonic()
-        queue = self.settings.queue
+        ticket.submitted = now = time.monotonic()
+        lanes = self._lanes
+        wake: threading.Lock | None = None
+        displaced: list[Ticket] = []
         with self._lock:
             if self._closed:
                 raise Unavailable(f"model {self.model!r} is being unloaded")
-            pending = self._pending
-            if pending.requests >= queue.max_requests or (
-                pending.requests and pending.rows + request.rows > queue.max_rows
-            ):
-                self._observer.shed("queue_full")
-                raise Overloaded(
-                    f"model {self.model!r}: {pending.requests} requests of {pending.rows} rows wait"
-                )
-            idle = self._idle
-            if not idle:
-                pending.push(ticket)
-                return
-            parts = self._parts(ticket, len(idle))
-            if parts > 1:
-                self._hand_out(ticket, parts)
-                return
-            pending.push(ticket)
-            executor = idle.pop()
-        executor.wake.release()
+            lane = lanes[0] if len(lanes) == 1 else self._lane_of(request)
+            is_full = self._is_full(request)
+            if is_full and not self._can_displace(request):
+                raise self._refusal("queue_full", lane, now)
+            if not lane.idle and lane.is_too_late(ticket, now):
+                raise self._refusal("estimated_wait", lane, now)
+            if is_full:
+                displaced = self._displace(request)
+            if lane.idle:
+                if resting := self._resting(ticket, lane):
+                    self._hand_out(ticket, resting)
+                    return
+                wake = lane.rouse().wake
+            lane.pending.push(ticket)
+        if wake is not None:
+            wake.release()
+        if displaced:
+            self._send_away(displaced, now)
 
     def queue_depth(self) -> tuple[int, int]:
         """Waiting requests and rows. Any thread."""
         with self._lock:
-            return self._pending.requests, self._pending.rows
+            return self._depth()
 
     def in_flight(self) -> int:
         """Requests taken and not yet finished; the parts of a cut one count each. Any thread."""
         with self._lock:
             at_work = [one.computing + (one.given is not None) for one in self._executors]
-            return self._pending.requests + sum(at_work)
+            return self._depth()[0] + sum(at_work)
+
+    def set_queue(self, queue: QueueSettings) -> None:
+        """Change what may wait from now on; what waits already stays. Any thread."""
+        with self._lock:
+            self.settings = replace(self.settings, queue=queue)
+            for lane in self._lanes:
+                lane.pending.set_levels(queue.priority_levels)
 
     # --- versions -------------------------------------------------------------------------------
 
@@ -123,6 +159,9 @@ class SessionGroup:
     ) -> ServedVersion:
         """Build, bind and warm a version beside traffic; nothing sees it before this returns.
 
+        The version may be used as long as somebody has it; afterwards `free_unused` frees what it
+        ran on.
+
         Args:
             snapshot: what it is.
             model: what to build.
@@ -134,6 +173,7 @@ class SessionGroup:
 
         Raises:
             InvalidInput: the graph cannot be built or cannot compute an example.
+            Unavailable: the group was closed.
         """
         rules = InputRules(
             model.inputs, model.rows.input_axes, user_inputs, self.settings.max_repeated_bytes
@@ -145,6 +185,7 @@ class SessionGroup:
             for binding in bindings:
                 warm(binding, requests, warm_rounds)
             plan = batch_plan(self.settings.batching, model.rows, bindings[0], requests)
+            token = self._engines.add(engine, bindings)
         except BaseException:
             for binding in bindings:
                 binding.close()
@@ -167,11 +208,22 @@ class SessionGroup:
             split_rows=plan.split_rows,
             company=company,
             company_rows=company_rows,
+            token=token,
+            pace=pace_of(
+                plan.costs,
+                full_rows=plan.max_rows if plan.mergeable else 0,
+                typical_rows=max([rows for _, rows in requests], default=1),
+            ),
         )
-        self._engines[served] = engine
-        for executor, binding in zip(self._executors, bindings, strict=True):
-            executor.attach(served, binding)
+        self._engines.watch(served)
         return served
+
+    def free_unused(self) -> int:
+        """Free the engines of versions that nobody has any more, and return how many there were.
+
+        Takes as long as freeing their memory takes. Any thread.
+        """
+        return self._engines.free_unused()
 
     def close(self, timeout_s: float = 5.0) -> bool:
         """Refuse new tickets, compute what waits, end the executors, free the engines.
@@ -184,102 +236,209 @@ class SessionGroup:
         """
         with self._lock:
             self._closed = True
-            sleeping, self._idle = self._idle, []
-        for executor in sleeping:
-            executor.wake.release()
+            wakes = [lane.rouse().wake for lane in self._lanes for _ in range(len(lane.idle))]
+        for wake in wakes:
+            wake.release()
         deadline = time.monotonic() + timeout_s
         ended = [
             executor.join(max(0.0, deadline - time.monotonic())) for executor in self._executors
         ]
         with self._lock:
-            left = self._pending.drain()
+            left = [ticket for lane in self._lanes for ticket in lane.pending.drain()]
         for ticket in left:
             ticket.error = Unavailable(f"model {self.model!r} was unloaded")
         if left:
             deliver(left)
         if all(ended):
-            for served, engine in self._engines.items():
-                for executor in self._executors:
-                    binding = executor.detach(served)
-                    if binding is not None:
-                        binding.close()
-                engine.close()
-            self._engines.clear()
+            self._engines.close()
         return all(ended)
 
     # --- executors ------------------------------------------------------------------------------
 
     def _take(self, executor: Executor) -> list[Ticket] | None:
         """Next batch for `executor`; sleeps while nothing waits; None when the group is closed."""
+        lane = self._home(executor)
         delay_s = self.settings.batching.max_delay_s
         while True:
+            now = time.monotonic()
             with self._lock:
+                report, executor.report = executor.report, None
+                if report is not None:
+                    pace, rows, busy_s = report
+                    pace.observe(rows, busy_s, now)
                 given, executor.given = executor.given, None
                 if given is not None:
-                    executor.computing = 1
-                    self._wake_for_the_rest()
+                    executor.begin([given], now)
+                    self._wake_for_the_rest(lane)
                     return [given]
-                wait_s = self._pending.fill_time(delay_s, time.monotonic()) if delay_s else 0.0
+                wait_s = lane.pending.fill_time(delay_s, now) if delay_s else 0.0
                 if wait_s <= 0.0 or self._closed:
-                    batch, late = self._pending.take(time.monotonic())
-                    executor.computing = len(batch)
+                    batch, late = lane.pending.take(now)
                     if batch or late:
-                        self._wake_for_the_rest()
+                        executor.begin(batch, now)
+                        self._wake_for_the_rest(lane)
                     elif self._closed:
                         return None
                     else:
                         wait_s = -1.0
-                        self._idle.append(executor)
+                        lane.rest(executor)
                 else:
                     batch, late = [], []
-                    self._idle.append(executor)
+                    lane.rest(executor)
             if late:
-                self._drop(late)
+                self._drop(late, now)
             if batch or late:
                 return batch
             if not executor.wake.acquire(timeout=wait_s):
                 with self._lock:
-                    if executor in self._idle:
-                        self._idle.remove(executor)
+                    if executor in lane.idle:
+                        lane.idle.remove(executor)
                         continue
                 # A submitter took it off the idle list at that very moment.
                 executor.wake.acquire()
 
-    def _wake_for_the_rest(self) -> None:
+    def _home(self, executor: Executor) -> Lane:
+        """The lane that an executor takes from."""
+        return self._lanes[executor.index if len(self._lanes) > 1 else 0]
+
+    def _wake_for_the_rest(self, lane: Lane) -> None:
         """Let another executor look after what a batch left behind; the lock is held.
 
         Without a delay there is no need: each ticket that finds executors asleep wakes one. With
         one, the executor that goes to work may have been the only one to watch the time.
         """
-        if self._pending.requests and self._idle and self.settings.batching.max_delay_s:
-            self._idle.pop().wake.release()
+        if lane.pending.requests and lane.idle and self.settings.batching.max_delay_s:
+            lane.rouse().wake.release()
 
-    def _drop(self, tickets: list[Ticket]) -> None:
-        now = time.monotonic()
-        for ticket in tickets:
-            ticket.finished = now
-            if ticket.cancelled:
-                self._observer.dropped("cancelled")
-                ticket.error = Cancelled("the caller left before the request was computed")
-            else:
-                self._observer.dropped("expired")
-                ticket.error = DeadlineExceeded(
-                    f"the deadline passed after {now - ticket.submitted:.3f} s in the queue"
-                )
-        deliver(tickets)
+    def _replace(self, executor: Executor) -> None:
+        """Put another thread in place of one that died, and answer what it was at."""
+        lost, executor.at_work = executor.at_work, None
+        with self._lock:
+            lane = self._home(executor)
+            if executor in lane.idle:
+                lane.idle.remove(executor)
+            executor.begin([], 0.0)
+        self._observer.executor_restarted("fault")
+        for ticket in lost or ():
+            if ticket.outputs is None and ticket.error is None:
+                ticket.finished = time.monotonic()
+                ticket.error = Unavailable("the executor was lost while it computed the request")
+        if lost:
+            deliver(lost)
+        self._engines.rebind(executor)
+        executor.start()
 
-    def _hand_out(self, ticket: Ticket, parts: int) -> None:
-        """Give each of `parts` idle executors its own part; through the queue they could merge."""
-        for part in split(ticket, parts):
+    # --- who waits where ------------------------------------------------------------------------
+    # The lock is held in all of these.
+
+    def _lane_of(self, request: ScoreRequest) -> Lane:
+        """The queue that `request` waits in, where every executor has its own."""
+        lanes = self._lanes
+        if self.settings.select == "round_robin":
+            self._turn = (self._turn + 1) % len(lanes)
+            return lanes[self._turn]
+        if request.routing_key is not None:
+            return lanes[place_of(request.routing_key, len(lanes))]
+        return min(lanes, key=Lane.load)
+
+    def _depth(self) -> tuple[int, int]:
+        lanes = self._lanes
+        if len(lanes) == 1:
+            return lanes[0].pending.requests, lanes[0].pending.rows
+        return (
+            sum([lane.pending.requests for lane in lanes]),
+            sum([lane.pending.rows for lane in lanes]),
+        )
+
+    def _is_full(self, request: ScoreRequest) -> bool:
+        queue = self.settings.queue
+        requests, rows = self._depth()
+        return requests >= queue.max_requests or (
+            requests > 0 and rows + request.rows > queue.max_rows
+        )
+
+    def _can_displace(self, request: ScoreRequest) -> bool:
+        """Whether lower priorities hold enough of the queue to make room for `request`."""
+        queue = self.settings.queue
+        requests, rows = self._depth()
+        for lane in self._lanes:
+            requests_below, rows_below = lane.pending.below(request.priority)
+            requests -= requests_below
+            rows -= rows_below
+        return requests < queue.max_requests and (
+            requests == 0 or rows + request.rows <= queue.max_rows
+        )
+
+    def _displace(self, request: ScoreRequest) -> list[Ticket]:
+        """Make room: the newest of the lowest priority go."""
+        displaced: list[Ticket] = []
+        while self._is_full(request):
+            places = [(lane.pending.newest_below(request.priority), lane) for lane in self._lanes]
+            lowest, lane = max(
+                [(place, lane) for place, lane in places if place is not None],
+                key=lambda found: (found[0][0], found[0][1].submitted),
+            )
+            displaced.append(lane.pending.remove_newest(lowest[0]))
+        return displaced
+
+    def _resting(self, ticket: Ticket, lane: Lane) -> list[Lane]:
+        """Lanes whose executors get a part each of a request that is worth cutting; else none."""
+        smallest = ticket.version.split_rows
+        rows = ticket.request.rows
+        if not smallest or rows < 2 * smallest or self.settings.select == "mod":
+            return []
+        if len(self._lanes) == 1:
+            resting = [lane] * len(lane.idle)
+        else:
+            resting = [one for one in self._lanes if one.idle and not one.pending.requests]
+        resting = resting[: rows // smallest]
+        return resting if len(resting) > 1 else []
+
+    def _hand_out(self, ticket: Ticket, resting: Sequence[Lane]) -> None:
+        """Give an idle executor of each lane its own part; through a queue they could merge."""
+        for part, lane in zip(split(ticket, len(resting)), resting, strict=True):
             part.submitted = ticket.submitted
-            executor = self._idle.pop()
+            executor = lane.rouse()
             executor.given = part
             executor.wake.release()
 
-    def _parts(self, ticket: Ticket, idle: int) -> int:
-        """How many idle executors `ticket` is cut over; 1 = it stays whole."""
-        smallest = ticket.version.split_rows
-        rows = ticket.request.rows
-        if not smallest or idle < 2 or rows < 2 * smallest:
-            return 1
-        return min(idle, rows // smallest)
+    # --- who is not computed --------------------------------------------------------------------
+
+    def _refusal(self, reason: ShedReason, lane: Lane, now: float) -> Overloaded:
+        """Count a request that is not taken, and say why; the lock is held."""
+        self._observer.shed(reason)
+        requests, rows = self._depth()
+        why = "it would be too late" if reason == "estimated_wait" else "the queue is full"
+        return Overloaded(
+            f"model {self.model!r}: {why}: {requests} requests of {rows} rows wait",
+            max(lane.drain_s(now), _LEAST_RETRY_S),
+        )
+
+    def _send_away(self, tickets: list[Ticket], now: float) -> None:
+        """Answer tickets that had to make room."""
+        with self._lock:
+            retry_s = max([lane.drain_s(now) for lane in self._lanes])
+        for ticket in tickets:
+            self._observer.shed("priority")
+            ticket.finished = now
+            ticket.error = Overloaded(
+                f"model {self.model!r}: the queue is full, and another request has priority",
+                max(retry_s, _LEAST_RETRY_S),
+            )
+        deliver(tickets)
+
+    def _drop(self, tickets: list[Ticket], now: float) -> None:
+        for ticket in tickets:
+            ticket.finished = now
+            waited_s = now - ticket.submitted
+            if ticket.cancelled:
+                self._observer.dropped("cancelled")
+                ticket.error = Cancelled("the caller left before the request was computed")
+                continue
+            self._observer.dropped("expired")
+            if ticket.request.deadline <= now:
+                text = f"the deadline passed after {waited_s:.3f} s in the queue"
+            else:
+                text = f"too little time was left after {waited_s:.3f} s in the queue"
+            ticket.error = DeadlineExceeded(text)
+        deliver(tickets)

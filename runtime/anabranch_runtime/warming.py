@@ -1,13 +1,18 @@
 """First runs of a version before anybody sees it: executors are warmed, batches are measured."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anabranch_runtime.backends.protocol import Binding
-from anabranch_runtime.batch_size import best_batch_rows, best_split_rows, measure_costs
+from anabranch_runtime.batch_size import (
+    BatchCost,
+    best_batch_rows,
+    best_split_rows,
+    measure_costs,
+)
 from anabranch_runtime.models import RowLayout
 from anabranch_runtime.settings import BatchSettings
 
@@ -25,11 +30,13 @@ class BatchPlan:
         mergeable: whether they may share a batch.
         max_rows: rows of a merged batch at most.
         split_rows: rows that are worth an executor of their own; 0 = requests are never cut.
+        costs: measured times of batches, by rising rows.
     """
 
     mergeable: bool
     max_rows: int
     split_rows: int
+    costs: Sequence[BatchCost] = field(default=(), compare=False)
 
 
 def warm(binding: Binding, requests: Sequence[tuple[Inputs, int]], rounds: int) -> None:
@@ -65,14 +72,17 @@ def batch_plan(
     max_rows = settings.max_rows
     split_rows = settings.split_rows if layout.can_split else 0
     sample = next((inputs for inputs, rows in requests if rows), None)
-    if sample is not None and ((mergeable and max_rows is None) or split_rows is None):
+    costs: list[BatchCost] = []
+    if sample is not None and (layout.can_merge or layout.can_pad):
+        is_open = (mergeable and max_rows is None) or split_rows is None
         costs = measure_costs(
             lambda rows: _run(binding, _resized(sample, layout.input_axes, rows)),
             smallest=layout.min_rows,
+            largest=None if is_open else max_rows,
         )
         max_rows = best_batch_rows(costs) if max_rows is None else max_rows
         split_rows = best_split_rows(costs) if split_rows is None else split_rows
-    return BatchPlan(mergeable, max_rows or 1, split_rows or 0)
+    return BatchPlan(mergeable, max_rows or 1, split_rows or 0, costs)
 
 
 def company_of(

@@ -1,0 +1,99 @@
+"""What the versions of a session group run on: built engines and every executor's binding of them.
+
+They are kept by token, so that nothing here keeps a `ServedVersion` alive; when the last reference
+to one is gone, its engine is noted as unused, and freed by whoever has the time.
+"""
+
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from anabranch_runtime.backends.protocol import Binding, Engine
+from anabranch_runtime.executor import Executor
+from anabranch_runtime.served import ServedVersion
+from anabranch_wire.errors import Unavailable
+
+__all__ = ["Engines"]
+
+
+class Engines:
+    """The engines of one group. Any thread may call anything.
+
+    Args:
+        executors: get a binding of each engine.
+        on_unused: told that there is an engine to free. Called wherever the last reference goes,
+            maybe in the middle of the group's own work: it may note that, and nothing else.
+    """
+
+    def __init__(self, executors: Sequence[Executor], on_unused: Callable[[], None]) -> None:
+        self._executors = executors
+        self._on_unused = on_unused
+        self._lock = threading.Lock()
+        self._engines: dict[int, Engine] = {}
+        self._unused: deque[int] = deque()
+        self._tokens = 0
+        self._closed = False
+
+    def add(self, engine: Engine, bindings: Sequence[Binding]) -> int:
+        """Keep an engine with one binding for each executor, and return its token.
+
+        Raises:
+            Unavailable: all was freed; the engine stays the caller's.
+        """
+        with self._lock:
+            if self._closed:
+                raise Unavailable("the model is being unloaded")
+            self._tokens += 1
+            token = self._tokens
+            self._engines[token] = engine
+            for executor, binding in zip(self._executors, bindings, strict=True):
+                executor.attach(token, binding)
+        return token
+
+    def watch(self, version: ServedVersion) -> None:
+        """Note the engine of `version` as unused when nobody has that version any more."""
+        weakref.finalize(version, self._note, version.token).atexit = False
+
+    def free_unused(self) -> int:
+        """Close the engines that no request can name any more, and return how many.
+
+        Takes the time that freeing their memory takes.
+        """
+        freed = 0
+        with self._lock:
+            while self._unused:
+                freed += self._close(self._unused.popleft())
+        return freed
+
+    def rebind(self, executor: Executor) -> None:
+        """Give an executor new bindings, whose staging nobody has left half done."""
+        with self._lock:
+            for token, engine in self._engines.items():
+                old = executor.detach(token)
+                executor.attach(token, engine.bind())
+                if old is not None:
+                    old.close()
+
+    def close(self) -> None:
+        """Close every engine; the executors have ended."""
+        with self._lock:
+            self._closed = True
+            for token in list(self._engines):
+                self._close(token)
+
+    def _note(self, token: int) -> None:
+        # May run inside any allocation of any thread, also of one that holds a lock of this group.
+        self._unused.append(token)
+        self._on_unused()
+
+    def _close(self, token: int) -> bool:
+        engine = self._engines.pop(token, None)
+        if engine is None:
+            return False
+        for executor in self._executors:
+            binding = executor.detach(token)
+            if binding is not None:
+                binding.close()
+        engine.close()
+        return True
