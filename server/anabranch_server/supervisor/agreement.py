@@ -35,6 +35,9 @@ __all__ = [
 _MAX_FAILURES: Final = 2
 """Workers lost while they prepared one state, from which on the state is taken for the cause."""
 
+_EPOCH_BITS: Final = 32
+"""Bits of an epoch that one supervisor counts in."""
+
 KillReason = Literal[
     "cannot_join", "closed_channel", "malformed", "prepare_timeout", "stale_lease", "unresponsive"
 ]
@@ -147,16 +150,22 @@ class Agreement:
         hellos: what workers said who served before this supervisor began; they are greeted
             afterwards, as others are.
         slots: number of shared words.
+        incarnation: of the supervisor, from 1. Each has epochs of its own: a worker may still be
+            preparing one that it was told of by an earlier supervisor.
     """
 
     def __init__(
-        self, words: Mapping[int, int], hellos: Mapping[WorkerId, Hello], slots: int
+        self,
+        words: Mapping[int, int],
+        hellos: Mapping[WorkerId, Hello],
+        slots: int,
+        incarnation: int = 1,
     ) -> None:
         self._current: dict[str, Change] = {}
         self._workers: dict[WorkerId, _Worker] = {}
         self._ballots: dict[str, _Ballot] = {}
         self._serving = False
-        seen = [0, *words.values()]
+        seen = [(incarnation - 1) << _EPOCH_BITS, *words.values()]
         for hello in hellos.values():
             for model, held in hello.models.items():
                 seen.extend(held.epochs)
@@ -225,7 +234,7 @@ class Agreement:
         for worker in self._workers.values():
             worker.lacking.discard(model)
             worker.held[model] = {change.epoch} & worker.held.get(model, set())
-            if not worker.has(change):  # it said hello while the decision was made
+            if not worker.held[model]:  # it said hello while the decision was made
                 effects.append(self._prepare(worker, change))
         effects.append(Ended(change))
         return [*effects, *self._join_all()]
@@ -260,7 +269,10 @@ class Agreement:
         """Note that a worker is prepared."""
         known = self._answered(worker, model, epoch)
         if known is None:
-            return []
+            current = self._current.get(model)
+            if current is not None and current.epoch == epoch:
+                return []
+            return [Send(worker, Abort(model, epoch))]  # nobody waits for it any more
         known.held.setdefault(model, set()).add(epoch)
         effects: list[Effect] = []
         ballot = self._ballots.get(model)
@@ -390,7 +402,7 @@ class Agreement:
             if not worker.has(change) and change.model not in worker.lacking:
                 return []
         for ballot in self._ballots.values():
-            if ballot.is_agreed and not worker.has(ballot.change):
+            if ballot.is_agreed and worker.id not in ballot.prepared:
                 return []
         worker.has_joined = True
         messages: list[Joined | Serving] = [] if worker.is_open else [Joined()]
