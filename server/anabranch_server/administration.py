@@ -8,9 +8,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from anabranch_server.config import LogLevel
 from anabranch_server.describe import IndexEntry, ModelView, WorkerView
 
-__all__ = ["Action", "ActionRequest", "Administration", "LogView", "OperationView"]
+__all__ = [
+    "Action",
+    "ActionRequest",
+    "Administration",
+    "LogView",
+    "OperationState",
+    "OperationView",
+]
 
 Action = Literal["load", "unload", "reload", "rollback", "unpin"]
 
@@ -76,7 +84,7 @@ class LogView:
         access: whether every request gets a line.
     """
 
-    level: Literal["debug", "info", "warning", "error"]
+    level: LogLevel
     access: bool
 
 
@@ -117,6 +125,10 @@ class Administration(Protocol):
         Raises:
             NotFound: none of that id, or it is long over.
         """
+        ...
+
+    def operations(self) -> Sequence[OperationView]:
+        """Return the actions at work and the last ones that ended, newest first."""
         ...
 
     async def set_labels(self, model: str, labels: Mapping[str, int | None]) -> ModelView:

@@ -1,12 +1,12 @@
 """Where the process stands between start and exit; one owner moves it on, everyone reads it."""
 
 from enum import Enum
-from typing import Final
+from typing import Final, Protocol
 
 from anabranch_runtime.catalog import Catalog
 from anabranch_wire.errors import Unavailable
 
-__all__ = ["Lifecycle", "Phase"]
+__all__ = ["Lifecycle", "Phase", "Readiness"]
 
 _SHOWN: Final = 20
 """How many models the reason for not being ready lists."""
@@ -18,6 +18,18 @@ class Phase(Enum):
     STARTING = "starting"
     SERVING = "serving"
     DRAINING = "draining"
+
+
+class Readiness(Protocol):
+    """As much as a probe asks."""
+
+    def check_ready(self) -> None:
+        """Return when the server is ready.
+
+        Raises:
+            Unavailable: it is not; says why.
+        """
+        ...
 
 
 class Lifecycle:
@@ -37,8 +49,10 @@ class Lifecycle:
         return self._phase
 
     def advance(self, phase: Phase) -> None:
-        """Enter a later phase."""
-        self._phase = phase
+        """Enter `phase`, unless it or a later one was entered before."""
+        phases = list(Phase)
+        if phases.index(phase) > phases.index(self._phase):
+            self._phase = phase
 
     @property
     def is_draining(self) -> bool:

@@ -1,42 +1,51 @@
-from collections.abc import Iterator
+import asyncio
+import json
+import logging
 from dataclasses import replace
-from html.parser import HTMLParser
+from typing import Any
 
+import httpx
 import pytest
 from fastapi import FastAPI
 
-from anabranch_runtime.catalog import ServingState
-from anabranch_server.app import AdminSources, create_admin_app
-from anabranch_server.describe import FailureView, WorkerView
-from anabranch_server.doors import DoorContext
+from anabranch_server.administration import ActionRequest
+from anabranch_server.app import create_admin_app
+from anabranch_server.describe import WorkerView
+from anabranch_testing.administrations import MemoryAdministration, model_view
 from anabranch_testing.asgi import fetch
-from anabranch_testing.catalogs import publish
-from anabranch_testing.doors import door_context
-from anabranch_testing.graphs import scale_model
+from anabranch_wire.errors import Conflict, InvalidInput, NotFound
 
 WORKER = WorkerView(0, 4244, "serving", 1764417600.0, 1, {"scale": "42+17"})
-FAILURE = FailureView(1764417000.0, 41, None, "checksum", "expected <script>alert('x')</script>")
 CONFIG = {"http_port": 8000, "auth": {"token_file": "***"}}
 
 
 @pytest.fixture
-def context(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DoorContext]:
-    with door_context({"scale": scale_model(tmp_path_factory.mktemp("models"))}) as context:
-        yield context
+def administration() -> MemoryAdministration:
+    model = model_view("scale", 42, labels={"stable": 42})
+    return MemoryAdministration({"scale": model}, CONFIG, [WORKER])
 
 
 @pytest.fixture
-def app(context: DoorContext) -> FastAPI:
-    sources = AdminSources(CONFIG, lambda: [WORKER], lambda: {"scale": FAILURE})
-    return create_admin_app(context, sources)
+def app(administration: MemoryAdministration) -> FastAPI:
+    return create_admin_app(administration, "0.1.0")
 
 
-def test_a_model_has_every_field_of_the_contract(app: FastAPI) -> None:
+def send(app: FastAPI, method: str, path: str, value: object = None) -> httpx.Response:
+    content = None if value is None else json.dumps(value).encode()
+    return fetch(app, path, method=method, content=content)
+
+
+def test_a_model_has_every_field_of_the_contract(
+    administration: MemoryAdministration, app: FastAPI
+) -> None:
+    version = replace(administration.known["scale"].versions[0], delta=17)
+    administration.known["scale"] = replace(administration.known["scale"], versions=[version])
+    administration.fail("scale", "expected <script>alert('x')</script>")
     model = {
         "name": "scale",
         "state": "READY",
         "pinned": None,
-        "policy": None,
+        "policy": {"latest": 1},
         "labels": {"stable": 42},
         "versions": [
             {
@@ -50,6 +59,7 @@ def test_a_model_has_every_field_of_the_contract(app: FastAPI) -> None:
                 "structure_hash": None,
                 "split": None,
                 "last_error": None,
+                "kept": False,
             }
         ],
         "last_error": {
@@ -65,11 +75,171 @@ def test_a_model_has_every_field_of_the_contract(app: FastAPI) -> None:
     assert fetch(app, "/admin/v1/models/scale").json() == model
 
 
-def test_an_unknown_model_is_404(app: FastAPI) -> None:
-    response = fetch(app, "/admin/v1/models/nope")
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", ""),
+        ("PUT", "/labels"),
+        ("POST", "/load"),
+        ("POST", "/unload"),
+        ("POST", "/reload"),
+        ("POST", "/rollback"),
+        ("POST", "/unpin"),
+    ],
+)
+def test_an_unknown_model_is_404(app: FastAPI, method: str, path: str) -> None:
+    response = fetch(app, f"/admin/v1/models/nope{path}", method=method)
 
     assert response.status_code == 404
     assert response.json() == {"error": "model 'nope' is not known; known: scale"}
+
+
+@pytest.mark.parametrize(
+    ("action", "body", "told"),
+    [
+        ("load", None, ActionRequest()),
+        ("load", {"version": 43, "wait_s": 60}, ActionRequest(43, wait_s=60.0)),
+        ("load", {"version": None}, ActionRequest()),
+        ("unload", {"version": 42}, ActionRequest(42)),
+        ("reload", {"force": True, "unpin": True}, ActionRequest(force=True, unpin=True)),
+        ("rollback", {"version": 42, "delta": 16}, ActionRequest(42, 16)),
+        ("rollback", {"version": 42, "delta": 0}, ActionRequest(42, 0)),
+        ("unpin", {}, ActionRequest()),
+    ],
+)
+def test_an_action_is_told_what_was_sent_and_answers_when_it_is_done(
+    administration: MemoryAdministration,
+    app: FastAPI,
+    action: str,
+    body: object,
+    told: ActionRequest,
+) -> None:
+    response = send(app, "POST", f"/admin/v1/models/scale/{action}", body)
+
+    assert response.status_code == 200
+    assert administration.asked == [(action, "scale", told)]
+    operation = response.json()
+    assert operation["ended"] >= operation["started"] > 1.7e9
+    del operation["ended"], operation["started"]
+    assert operation == {
+        "id": "op-000001",
+        "action": action,
+        "model": "scale",
+        "state": "DONE",
+        "phase": None,
+        "progress": 1.0,
+        "bytes_done": 4,
+        "bytes_total": 10,
+        "error": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("action", "body"),
+    [
+        ("load", b"{"),
+        ("load", b"[]"),
+        ("load", b"\xff"),
+        ("load", b'{"version": "43"}'),
+        ("load", b'{"version": 0}'),
+        ("load", b'{"version": 1.5}'),
+        ("load", b'{"version": 1000000000000000000}'),
+        ("load", b'{"force": true}'),
+        ("load", b'{"wait_s": -1}'),
+        ("load", b'{"wait_s": 3600.5}'),
+        ("load", b'{"wait_s": null}'),
+        ("unload", b'{"delta": 1}'),
+        ("reload", b'{"version": 42}'),
+        ("reload", b'{"force": 1}'),
+        ("rollback", b'{"delta": -1}'),
+        ("unpin", b'{"version": 42}'),
+    ],
+)
+def test_bodies_are_strict(
+    administration: MemoryAdministration, app: FastAPI, action: str, body: bytes
+) -> None:
+    response = fetch(app, f"/admin/v1/models/scale/{action}", method="POST", content=body)
+
+    assert response.status_code == 400
+    assert response.json()["error"].startswith("request JSON: ")
+    assert not administration.asked
+
+
+def test_a_large_body_is_refused(app: FastAPI) -> None:
+    assert send(app, "POST", "/admin/v1/models/scale/load", " " * 70_000).status_code == 413
+
+
+def test_an_action_that_fails_is_an_answer_that_says_why(
+    administration: MemoryAdministration, app: FastAPI
+) -> None:
+    administration.broken = "version 43: checksum of model.onnx"
+
+    response = send(app, "POST", "/admin/v1/models/scale/load")
+
+    assert response.status_code == 200
+    assert response.json()["state"] == "FAILED"
+    assert response.json()["error"] == "version 43: checksum of model.onnx"
+
+
+def test_an_action_that_cannot_begin_is_an_error(
+    administration: MemoryAdministration, app: FastAPI
+) -> None:
+    for refused, status in (
+        (Conflict("op-000007 is at work"), 409),
+        (NotFound("version 9 of 'scale' is not known"), 404),
+        (InvalidInput("no earlier version"), 400),
+    ):
+        administration.refused = refused
+        response = send(app, "POST", "/admin/v1/models/scale/rollback", {"version": 9})
+        assert (response.status_code, response.json()) == (status, {"error": refused.message})
+
+
+def test_an_action_that_goes_on_is_202_and_can_be_followed(
+    administration: MemoryAdministration, app: FastAPI
+) -> None:
+    async def follow() -> list[tuple[int, Any]]:
+        administration.gate = asyncio.Event()
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            begun = await client.post("/admin/v1/models/scale/load", json={"wait_s": 0})
+            place = f"/admin/v1/operations/{begun.json()['id']}"
+            running = await client.get(place)
+            busy = await client.post("/admin/v1/models/scale/unload", json={"wait_s": 0})
+            page = await client.get("/")
+            administration.gate.set()
+            await asyncio.wait(administration.tasks)
+            ended = await client.get(place)
+        assert '<progress value="0.400">' in page.text
+        assert "building" in page.text
+        return [(each.status_code, each.json()) for each in (begun, running, busy, ended)]
+
+    begun, running, busy, ended = asyncio.run(follow())
+
+    assert (begun[0], begun[1]["state"], begun[1]["phase"]) == (202, "RUNNING", "building")
+    assert running == (200, begun[1])
+    assert busy[0] == 409
+    assert (ended[0], ended[1]["state"]) == (200, "DONE")
+
+
+def test_an_unknown_operation_is_404(app: FastAPI) -> None:
+    assert fetch(app, "/admin/v1/operations/op-000009").status_code == 404
+
+
+def test_labels_are_merged_and_null_removes_one(app: FastAPI) -> None:
+    place = "/admin/v1/models/scale/labels"
+
+    assert send(app, "PUT", place, {"canary": 43}).json()["labels"] == {"stable": 42, "canary": 43}
+    assert send(app, "PUT", place, {"stable": None}).json()["labels"] == {"canary": 43}
+
+
+@pytest.mark.parametrize(
+    "labels", [{"Canary": 1}, {"42": 42}, {"canary": "43"}, {"canary": 0}, {"canary": 1.5}, [1]]
+)
+def test_what_is_no_label_is_refused(
+    administration: MemoryAdministration, app: FastAPI, labels: object
+) -> None:
+    assert send(app, "PUT", "/admin/v1/models/scale/labels", labels).status_code == 400
+    assert administration.known["scale"].labels == {"stable": 42}
 
 
 def test_workers_and_settings_are_shown_as_given(app: FastAPI) -> None:
@@ -88,109 +258,98 @@ def test_workers_and_settings_are_shown_as_given(app: FastAPI) -> None:
     assert fetch(app, "/admin/v1/config").json() == CONFIG
 
 
-@pytest.mark.parametrize("body", [None, b"", b"{}", b'{"ready": false}', b'{"other": 1}'])
-def test_the_index_lists_what_is_and_what_is_not_loaded(
-    context: DoorContext, app: FastAPI, body: bytes | None
-) -> None:
-    publish(context.catalog, "empty", ServingState({}))
+def test_what_is_logged_can_be_changed(app: FastAPI) -> None:
+    place = "/admin/v1/log"
 
-    response = fetch(app, "/v2/repository/index", method="POST", content=body)
-
-    assert response.json() == [
-        {"name": "empty", "version": "", "state": "UNAVAILABLE", "reason": "no version is loaded"},
-        {"name": "scale", "version": "42", "state": "READY", "reason": ""},
-    ]
+    assert send(app, "PUT", place, {}).json() == {"level": "info", "access": False}
+    assert send(app, "PUT", place, {"level": "debug"}).json() == {"level": "debug", "access": False}
+    assert send(app, "PUT", place, {"access": True}).json() == {"level": "debug", "access": True}
+    for wrong in ({"level": "loud"}, {"access": 1}, {"file": "/tmp/log"}):
+        assert send(app, "PUT", place, wrong).status_code == 400
 
 
-def test_the_index_can_leave_out_what_is_not_ready(context: DoorContext, app: FastAPI) -> None:
-    publish(context.catalog, "empty", ServingState({}))
+def test_a_trace_is_chromes_json(app: FastAPI) -> None:
+    response = send(app, "POST", "/admin/v1/trace?seconds=0.1")
 
-    response = fetch(app, "/v2/repository/index", method="POST", content=b'{"ready": true}')
-
-    assert [entry["name"] for entry in response.json()] == ["scale"]
+    assert response.headers["content-type"] == "application/json"
+    assert response.json() == {"traceEvents": []}
+    for seconds in ("0", "61", "nan", "x"):
+        assert send(app, "POST", f"/admin/v1/trace?seconds={seconds}").status_code == 400
 
 
 @pytest.mark.parametrize(
-    ("body", "status"),
-    [(b"{", 400), (b"[]", 400), (b'{"ready": 1}', 400), (b"\xff", 400), (b" " * 70_000, 413)],
+    ("method", "place"),
+    [
+        ("PUT", "traffic"),
+        ("GET", "diff?a=42&b=42%2B17"),
+        ("GET", "tables"),
+        ("GET", "tables/user%2Femb/rows?key=1&key=-5"),
+    ],
 )
-def test_a_bad_index_request_is_the_callers_fault(app: FastAPI, body: bytes, status: int) -> None:
-    response = fetch(app, "/v2/repository/index", method="POST", content=body)
-
-    assert response.status_code == status
-    assert set(response.json()) == {"error"}
-
-
-@pytest.mark.parametrize("action", ["load", "unload"])
-def test_loading_by_call_is_not_there_yet(app: FastAPI, action: str) -> None:
-    response = fetch(app, f"/v2/repository/models/scale/{action}", method="POST")
+def test_what_is_to_come_says_so(app: FastAPI, method: str, place: str) -> None:
+    response = fetch(app, f"/admin/v1/models/scale/{place}", method=method)
 
     assert response.status_code == 501
-    assert "not supported" in response.json()["error"]
+    assert "yet" in response.json()["error"]
 
 
-class Tags(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[str] = []
-        self.text = ""
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.append(tag)
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-
-def test_the_status_page_escapes_everything(context: DoorContext, app: FastAPI) -> None:
-    publish(context.catalog, "<img src=x>", ServingState({}, required=False))
-
-    page = fetch(app, "/")
-    tags = Tags()
-    tags.feed(page.text)
-
-    assert page.headers["content-type"] == "text/html; charset=utf-8"
-    assert "script-src" not in page.headers["content-security-policy"]
-    assert {"script", "img"}.isdisjoint(tags.seen)
-    assert "alert('x')" in tags.text
-    assert "<img src=x>" in tags.text
-    assert "Ready" in tags.text
-
-
-def test_the_status_page_says_why_the_server_is_not_ready(
-    context: DoorContext, app: FastAPI
+def test_every_change_leaves_a_line(
+    administration: MemoryAdministration, app: FastAPI, caplog: pytest.LogCaptureFixture
 ) -> None:
-    publish(context.catalog, "empty", ServingState({}))
+    caplog.set_level(logging.INFO, "anabranch_server.audit")
 
-    text = fetch(app, "/").text
+    fetch(app, "/admin/v1/models")
+    send(app, "PUT", "/admin/v1/log", {})
+    send(app, "POST", "/admin/v1/models/scale/load")
+    send(app, "POST", "/admin/v1/models/nope/unload")
+    send(app, "PUT", "/admin/v1/models/scale/labels", {"canary": 43})
+    send(app, "PUT", "/admin/v1/log", {"level": "debug"})
+    administration.broken = "disk full"
+    send(app, "POST", "/admin/v1/models/scale/reload", {"force": True})
+    send(app, "POST", "/v2/repository/models/scale/unload")
+    send(app, "POST", "/admin/v1/trace?seconds=0.1")
 
-    assert "Not ready: required models that cannot answer: empty (no version is loaded)" in text
-    assert fetch(app, "/status.css").status_code == 200
+    lines = [vars(record) for record in caplog.records if vars(record).get("event") == "admin"]
+    fields = ("action", "model", "result", "operation", "subject")
+    assert [tuple(line[name] for name in fields) for line in lines] == [
+        ("load", "scale", "done", "op-000001", None),
+        ("unload", "nope", "refused", None, None),
+        ("labels", "scale", "done", None, None),
+        ("log", None, "done", None, None),
+        ("reload", "scale", "failed", "op-000002", None),
+        ("unload", "scale", "failed", "op-000003", None),
+        ("trace", None, "done", None, None),
+    ]
 
 
-def test_an_empty_server_has_a_page_too() -> None:
-    with door_context({}) as context:
-        app = create_admin_app(context, AdminSources({}, list))
-        text = fetch(app, "/").text
+@pytest.mark.parametrize("method", ["POST", "PUT"])
+def test_pages_of_other_sites_change_nothing(
+    administration: MemoryAdministration, app: FastAPI, method: str
+) -> None:
+    for origin in ("http://evil.example", "null", "http://test:81", "http://["):
+        response = fetch(
+            app, "/admin/v1/models/scale/load", method=method, headers={"Origin": origin}
+        )
+        assert response.status_code == 403
+        assert set(response.json()) == {"error"}
+    assert not administration.asked
 
-    assert "The repository has no model." in text
-    assert "No worker is known." in text
+    own = {"Origin": "http://test"}
+    assert fetch(app, "/admin/v1/models/scale/load", method="POST", headers=own).is_success
 
 
 def test_nullable_fields_are_described_in_the_words_of_openapi_3_0(app: FastAPI) -> None:
     document = fetch(app, "/openapi.json").json()
     properties = document["components"]["schemas"]["ModelView"]["properties"]
+    load = document["paths"]["/admin/v1/models/{model}/load"]["post"]
+    body = load["requestBody"]["content"]["application/json"]["schema"]
 
     assert properties["pinned"]["type"] == "string"
     assert properties["pinned"]["nullable"] is True
     assert properties["last_error"]["nullable"] is True
     assert properties["last_error"]["allOf"] == [{"$ref": "#/components/schemas/FailureView"}]
+    assert body["properties"]["version"]["nullable"] is True
+    assert body["properties"]["wait_s"]["description"].startswith("how long to wait")
+    assert body["additionalProperties"] is False
+    assert {"200", "202", "400", "404", "409", "default"} <= set(load["responses"])
     assert fetch(app, "/docs").status_code == 200
-
-
-def test_what_is_wrong_with_a_model_itself_names_no_version(context: DoorContext) -> None:
-    failures = {"scale": replace(FAILURE, version=None)}
-    app = create_admin_app(context, AdminSources({}, list, lambda: failures))
-
-    assert fetch(app, "/admin/v1/models/scale").json()["last_error"]["version"] is None
-    assert "UTC: checksum: expected" in fetch(app, "/").text

@@ -14,7 +14,8 @@ from schemathesis.core.result import Ok
 from schemathesis.schemas import APIOperation, BaseSchema
 from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 
-from anabranch_server.app import AdminSources, create_admin_app, create_app
+from anabranch_server.app import create_admin_app, create_app
+from anabranch_testing.administrations import MemoryAdministration, model_view
 from anabranch_testing.doors import door_context
 from anabranch_testing.graphs import scale_model
 from anabranch_testing.http_doors import http_door
@@ -32,12 +33,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BaseSchema]:
 
 
 @pytest.fixture(scope="module")
-def admin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BaseSchema]:
-    models = {"scale": scale_model(tmp_path_factory.mktemp("models"))}
-    with door_context(models) as context:
-        app = create_admin_app(context, AdminSources({"http_port": 8000}, list))
-        with http_door(context, app=app) as door:
-            yield schemathesis.openapi.from_url(f"http://127.0.0.1:{door.port}/openapi.json")
+def admin() -> Iterator[BaseSchema]:
+    administration = MemoryAdministration({"scale": model_view("scale", 42)}, {"http_port": 8000})
+    app = create_admin_app(administration, "0.1.0")
+    with door_context({}) as context, http_door(context, app=app) as door:
+        yield schemathesis.openapi.from_url(f"http://127.0.0.1:{door.port}/openapi.json")
 
 
 def operations_of(schema: BaseSchema) -> list[Operation]:
@@ -90,7 +90,13 @@ def test_data_port(data: BaseSchema, mode: GenerationMode, model: str | None) ->
         check(operation, mode, model)
 
 
+@pytest.mark.parametrize("model", [None, "scale"])
 @pytest.mark.parametrize("mode", list(GenerationMode))
-def test_admin_port(admin: BaseSchema, mode: GenerationMode) -> None:
-    for operation in operations_of(admin):
-        check(operation, mode, None)
+def test_admin_port(admin: BaseSchema, mode: GenerationMode, model: str | None) -> None:
+    operations = operations_of(admin)
+
+    assert {"POST /admin/v1/models/{model}/rollback", "PUT /admin/v1/log"} <= {
+        it.label for it in operations
+    }
+    for operation in operations:
+        check(operation, mode, model)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tritonclient.utils import InferenceServerException
 
 from anabranch_runtime.catalog import ServingState
-from anabranch_server.app import AdminSources, create_admin_app, create_app
+from anabranch_server.app import create_app
 from anabranch_server.doors import DoorContext
 from anabranch_testing.catalogs import publish
 from anabranch_testing.doors import door_context
@@ -246,19 +246,3 @@ def test_the_http_asyncio_client(http_address: str) -> None:
                 check_scores(result.as_numpy("y"))
 
     asyncio.run(run())
-
-
-def test_the_http_client_finds_the_repository_on_the_admin_port(context: DoorContext) -> None:
-    admin = create_admin_app(context, AdminSources({}, list))
-    with (
-        http_door(context, app=admin) as door,
-        http_client(f"127.0.0.1:{door.port}") as client,
-    ):
-        index = client.get_model_repository_index()
-        refused = status_of(lambda: client.unload_model("scale"))
-
-    assert [(entry["name"], entry["state"]) for entry in index] == [
-        ("empty", "UNAVAILABLE"),
-        ("scale", "READY"),
-    ]
-    assert refused == "501"

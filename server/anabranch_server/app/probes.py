@@ -4,7 +4,7 @@ from fastapi import FastAPI
 from starlette.responses import Response
 
 from anabranch_server.app.openapi import JsonObject, error_responses
-from anabranch_server.lifecycle import Lifecycle
+from anabranch_server.lifecycle import Readiness
 from anabranch_wire.errors import Unavailable
 
 __all__ = ["EMPTY", "add_probes"]
@@ -13,7 +13,7 @@ EMPTY: dict[int | str, JsonObject] = {200: {"description": "Yes; the body is emp
 """`responses` of a route whose status says it all."""
 
 
-def add_probes(app: FastAPI, lifecycle: Lifecycle, *, prefix: str) -> None:
+def add_probes(app: FastAPI, readiness: Readiness, *, prefix: str) -> None:
     """Add `prefix`/live and `prefix`/ready: 200 with an empty body, else 503 with the reason."""
 
     @app.get(
@@ -36,5 +36,5 @@ def add_probes(app: FastAPI, lifecycle: Lifecycle, *, prefix: str) -> None:
         responses={**EMPTY, **error_responses(Unavailable)},
     )
     async def ready() -> Response:
-        lifecycle.check_ready()
+        readiness.check_ready()
         return Response()

@@ -8,14 +8,8 @@ from anabranch_server.describe.metadata import (
     model_metadata,
     server_metadata,
 )
-from anabranch_server.describe.models import (
-    FailureView,
-    ModelView,
-    VersionView,
-    model_view,
-    model_views,
-)
-from anabranch_server.describe.repository import IndexEntry, repository_index
+from anabranch_server.describe.models import FailureView, ModelView, SplitView, VersionView
+from anabranch_server.describe.repository import IndexEntry, ModelState
 from anabranch_server.describe.workers import WorkerView
 
 __all__ = [
@@ -23,15 +17,14 @@ __all__ = [
     "IndexEntry",
     "ModelConfiguration",
     "ModelMetadata",
+    "ModelState",
     "ModelView",
     "ServerMetadata",
+    "SplitView",
     "TensorMetadata",
     "VersionView",
     "WorkerView",
     "configuration_of",
     "model_metadata",
-    "model_view",
-    "model_views",
-    "repository_index",
     "server_metadata",
 ]

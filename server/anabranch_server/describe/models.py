@@ -1,13 +1,10 @@
-"""Models as the admin API and the status page show them."""
+"""Models as the admin API and the status page show them: values, filled by whoever keeps models."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from anabranch_runtime.catalog import Catalog, ServingState
-from anabranch_runtime.served import ServedVersion
 from anabranch_server.describe.repository import ModelState
 
-__all__ = ["FailureView", "ModelView", "SplitView", "VersionView", "model_view", "model_views"]
+__all__ = ["FailureView", "ModelView", "SplitView", "VersionView"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +43,7 @@ class FailureView:
 
 @dataclass(frozen=True, slots=True)
 class VersionView:
-    """One loaded version. Times in seconds since 1970; null where the version does not say.
+    """One version. Times in seconds since 1970; null where the version does not say.
 
     Attributes:
         version: version number.
@@ -59,6 +56,7 @@ class VersionView:
         structure_hash: identity of its graph without the weights.
         split: what the optimiser did.
         last_error: why its newest delta was refused.
+        kept: in memory for a rollback, but not served; its state is UNAVAILABLE then.
     """
 
     version: int
@@ -71,6 +69,7 @@ class VersionView:
     structure_hash: str | None = None
     split: SplitView | None = None
     last_error: str | None = None
+    kept: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +82,7 @@ class ModelView:
         pinned: snapshot it is held at by a rollback.
         policy: which versions it serves.
         labels: label -> version.
-        versions: loaded versions, newest first.
+        versions: those in memory or on their way in or out, newest first.
         last_error: the last failure.
     """
 
@@ -94,40 +93,3 @@ class ModelView:
     labels: dict[str, int]
     versions: list[VersionView]
     last_error: FailureView | None
-
-
-def model_views(catalog: Catalog, failures: Mapping[str, FailureView]) -> list[ModelView]:
-    """Return every model, by name.
-
-    Args:
-        catalog: what is served.
-        failures: model name -> its last failure.
-    """
-    return [
-        _view(name, state, failures.get(name)) for name, state in sorted(catalog.states.items())
-    ]
-
-
-def model_view(catalog: Catalog, failures: Mapping[str, FailureView], name: str) -> ModelView:
-    """Return one model.
-
-    Raises:
-        NotFound: there is no such model.
-    """
-    return _view(name, catalog.state(name), failures.get(name))
-
-
-def _view(name: str, state: ServingState, failure: FailureView | None) -> ModelView:
-    return ModelView(
-        name=name,
-        state="UNAVAILABLE" if state.default is None else "READY",
-        pinned=None,
-        policy=None,
-        labels=dict(state.labels),
-        versions=[_version(state.versions[number]) for number in sorted(state.versions)[::-1]],
-        last_error=failure,
-    )
-
-
-def _version(served: ServedVersion) -> VersionView:
-    return VersionView(served.snapshot.version, "READY", served.snapshot.delta)

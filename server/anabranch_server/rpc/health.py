@@ -1,4 +1,4 @@
-"""grpc.health.v1 from the lifecycle: Check asks it, Watch is told when it changed.
+"""grpc.health.v1 from the readiness: Check asks it, Watch is told when it changed.
 
 The service follows the same view as the HTTP probes. Watch holds no thread: grpcio keeps the call
 open, and one thread of this module tells every watcher.
@@ -12,7 +12,7 @@ from typing import Final
 from grpc_health.v1 import health_pb2
 from grpc_health.v1.health_pb2 import HealthCheckResponse
 
-from anabranch_server.lifecycle import Lifecycle
+from anabranch_server.lifecycle import Readiness
 from anabranch_wire.errors import NotFound, Unavailable
 from anabranch_wire.services import INFERENCE
 
@@ -34,10 +34,13 @@ class Health:
 
     One thread sends to all watchers, so that each sees the statuses in order. It holds no lock
     while it sends: grpcio ends a call on the thread that also completes a send.
+
+    Args:
+        readiness: asked from any thread.
     """
 
-    def __init__(self, lifecycle: Lifecycle) -> None:
-        self._lifecycle = lifecycle
+    def __init__(self, readiness: Readiness) -> None:
+        self._readiness = readiness
         self._lock = threading.Lock()
         self._watchers: dict[Send, _Watcher] = {}
         self._look = threading.Event()
@@ -45,7 +48,7 @@ class Health:
         self._follower = threading.Thread(target=self._follow, name="grpc-health", daemon=True)
 
     def start(self) -> None:
-        """Begin to follow the lifecycle."""
+        """Begin to follow the readiness."""
         self._follower.start()
 
     def close(self) -> None:
@@ -83,7 +86,7 @@ class Health:
 
     def _status(self) -> HealthCheckResponse:
         try:
-            self._lifecycle.check_ready()
+            self._readiness.check_ready()
         except Unavailable:
             return HealthCheckResponse(status=HealthCheckResponse.NOT_SERVING)
         return HealthCheckResponse(status=HealthCheckResponse.SERVING)

@@ -9,19 +9,18 @@ import gc
 import logging
 import os
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from anabranch_server.app import AdminSources, create_admin_app, create_metrics_app
+from anabranch_server.app import create_admin_app, create_metrics_app
 from anabranch_server.asgi_server import AsgiServer
 from anabranch_server.config import ServeConfig
-from anabranch_server.describe import WorkerView
 from anabranch_server.lifecycle import Phase
 from anabranch_server.loading import Loader
 from anabranch_server.metrics import Exposition
 from anabranch_server.ports import Claims
 from anabranch_server.ready import Ready, remove_ready, seconds_since_start, write_ready
+from anabranch_server.supervisor.single_administration import SingleAdministration
 from anabranch_server.worker import Worker
 from anabranch_wire.errors import Unavailable
 
@@ -56,11 +55,13 @@ class Supervisor:
             self._ready_files.append(config.ready_file)
         context = worker.context
         exposition = Exposition(worker.page, worker.catalog, context.server_version, worker.index)
-        sources = AdminSources(config.shown, self._workers, loader.failures)
+        administration = SingleAdministration(config.shown, worker, loader)
         self._metrics = AsgiServer(
             create_metrics_app(context, exposition.render), claims.metrics, config.limits
         )
-        self._admin = AsgiServer(create_admin_app(context, sources), claims.admin, config.limits)
+        self._admin = AsgiServer(
+            create_admin_app(administration, context.server_version), claims.admin, config.limits
+        )
         self._stopping = asyncio.Event()
         self._loading = threading.Thread(target=self._load, name="loader", daemon=True)
         self._loaded = asyncio.Event()
@@ -166,19 +167,6 @@ class Supervisor:
             workers=(pid,),
             models=self._worker.snapshots(),
             seconds=round(seconds_since_start(), 3),
-        )
-
-    def _workers(self) -> Sequence[WorkerView]:
-        worker = self._worker
-        return (
-            WorkerView(
-                index=worker.index,
-                pid=os.getpid(),
-                state=worker.lifecycle.phase.value,
-                started=worker.started,
-                restarts=0,
-                snapshots=dict(worker.snapshots()),
-            ),
         )
 
     # --- stop -----------------------------------------------------------------------------------
