@@ -1,0 +1,81 @@
+"""One request of a supervisor: from a version folder to `Found` or `Refused`."""
+
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from anabranch_model_store.preparation import PreparationPhase, prepare_version
+from anabranch_model_store.repository import ModelFolder, VersionFolder
+from anabranch_model_store.serving_yaml import Deployment
+from anabranch_model_store.yaml_documents import read_yaml
+from anabranch_runtime.backends.ort_runner import OrtModelRunner
+from anabranch_server.loader.version_plans import version_plan
+from anabranch_server.processes.messages import Found, LoadVersion, Progress, Refused
+from anabranch_wire.errors import AnabranchError
+from anabranch_wire.manifest import FILE_NAME
+from anabranch_wire.names import ModelName
+
+__all__ = ["examine"]
+
+_log = logging.getLogger(__name__)
+
+
+def examine(request: LoadVersion, say: Callable[[Progress], None]) -> Found | Refused:
+    """Find out whether a version can be served.
+
+    Args:
+        request: which version.
+        say: told what begins.
+    """
+    phases = _Phases(lambda phase: say(Progress(request.number, phase)))
+    try:
+        deployment = read_yaml(request.serving_yaml.encode(), Deployment, "serving.yaml")
+        prepared = prepare_version(
+            _model_folder(request),
+            request.version,
+            deployment,
+            OrtModelRunner(),  # one for each request, so that no session outlives it
+            request.available_bytes,
+            phases.begin,
+        )
+        plan = version_plan(prepared)
+    except AnabranchError as error:
+        return Refused(request.number, type(error).__name__, error.message)
+    except MemoryError:
+        text = "the version needs more memory than there is to look at it"
+        return Refused(request.number, "TooLarge", text)
+    except Exception as fault:  # the edge of loading: one version never ends the others
+        _log.exception("loading failed", extra={"event": "internal_error"})
+        text = f"{type(fault).__name__} while the version was looked at"
+        return Refused(request.number, "Internal", text)
+    return Found(request.number, plan, phases.end())
+
+
+def _model_folder(request: LoadVersion) -> ModelFolder:
+    path = Path(request.version_path)
+    version = VersionFolder(request.version, path, (path / FILE_NAME).is_file())
+    return ModelFolder(
+        ModelName(request.model), Path(request.model_path), {request.version: version}
+    )
+
+
+class _Phases:
+    """How long each phase takes; owned by one call of `examine`."""
+
+    def __init__(self, say: Callable[[PreparationPhase], None]) -> None:
+        self._say = say
+        self._now: PreparationPhase | None = None
+        self._since_s = 0.0
+        self._ms: dict[str, float] = {}
+
+    def begin(self, phase: PreparationPhase) -> None:
+        self.end()
+        self._now, self._since_s = phase, time.monotonic()
+        self._say(phase)
+
+    def end(self) -> dict[str, float]:
+        if self._now is not None:
+            self._ms[self._now] = round((time.monotonic() - self._since_s) * 1e3, 1)
+            self._now = None
+        return self._ms

@@ -1,0 +1,58 @@
+"""The loader from its start to its end: one request after the other, over one channel."""
+
+import logging
+import select
+import socket
+from typing import Final
+
+from anabranch_server.loader.standing import be_first_to_go, become_idle
+from anabranch_server.logs import configure_logs
+from anabranch_server.processes.boot import Boot
+from anabranch_server.processes.channel import Channel, ChannelClosed
+from anabranch_server.processes.messages import FromSupervisor, LoadVersion, Progress, SetLog
+
+__all__ = ["run_loader"]
+
+_log = logging.getLogger(__name__)
+
+_PATIENCE_S: Final = 30.0
+"""How long a loader without work stays; its memory is worth more than its start takes."""
+_FLUSH_S: Final = 60.0
+
+
+def run_loader(boot: Boot, patience_s: float = _PATIENCE_S) -> None:
+    """Serve requests until none has come for `patience_s`, or the supervisor has gone."""
+    configure_logs(boot.config.logs, "loader")
+    be_first_to_go()
+    sock = socket.socket(fileno=boot.descriptors["supervisor"])
+    channel: Channel[FromSupervisor] = Channel(sock, FromSupervisor)
+    waiting = select.poll()
+    waiting.register(sock, select.POLLIN)
+    is_idle = False
+    try:
+        while waiting.poll(patience_s * 1e3):
+            received = channel.receive()
+            if received is None:
+                break
+            match received.message:
+                case LoadVersion() as request:
+                    is_idle = is_idle or (request.idle and become_idle())
+                    _answer(channel, request)
+                case SetLog(level=str() as level):
+                    logging.getLogger().setLevel(level.upper())
+                case other:
+                    _log.error("unexpected %s", type(other).__name__, extra={"event": "protocol"})
+    except ChannelClosed:
+        pass  # the supervisor has gone: whatever it asked for is asked again by its successor
+    finally:
+        channel.close()
+
+
+def _answer(channel: Channel[FromSupervisor], request: LoadVersion) -> None:
+    # What is said before the imports tells the supervisor that the request has arrived.
+    channel.send(Progress(request.number, "fetching"))
+    # Takes most of a second; at idle priority, where that is asked for.
+    from anabranch_server.loader.examination import examine
+
+    channel.send(examine(request, channel.send))
+    channel.flush(_FLUSH_S)

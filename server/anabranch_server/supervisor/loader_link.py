@@ -1,0 +1,194 @@
+"""The supervisor's end of the loader: one request at a time, over as many loaders as it takes.
+
+Everything belongs to the event loop.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from anabranch_model_store.memory import times_out_of_memory
+from anabranch_server.processes.channel import Channel, ChannelClosed
+from anabranch_server.processes.failures import error_of
+from anabranch_server.processes.messages import Found, FromLoader, LoadVersion, Progress, Refused
+from anabranch_wire.errors import Internal, Unavailable
+
+__all__ = ["LoaderLink"]
+
+_log = logging.getLogger(__name__)
+
+_FRESH_S: Final = 20.0
+"""A loader without work for longer is not asked any more: it may be about to end by itself."""
+_ATTEMPTS: Final = 2
+
+
+class LoaderLink:
+    """Has versions looked at, one after the other, in a process that may die of them.
+
+    Args:
+        start: asks the launcher for a loader; `attach` answers it.
+        start_timeout_s: how long that may take.
+    """
+
+    def __init__(self, start: Callable[[], None], start_timeout_s: float = 30.0) -> None:
+        self._start = start
+        self._start_timeout_s = start_timeout_s
+        self._turn = asyncio.Lock()
+        self._loader: _Loader | None = None
+        self._attached = asyncio.Event()
+        self._number = 0
+
+    @property
+    def pid(self) -> int | None:
+        """The loader's process; None while there is none."""
+        return None if self._loader is None or self._loader.is_dead else self._loader.pid
+
+    def attach(self, pid: int, channel: int, pidfd: int) -> None:
+        """Take the loader that was started; owns both descriptors from now on."""
+        if self._loader is not None:
+            self._loader.end()
+        self._loader = _Loader(pid, channel, pidfd)
+        self._attached.set()
+
+    async def load(self, request: LoadVersion, on_progress: Callable[[Progress], None]) -> Found:
+        """Have a version looked at. Cancelling ends the loader at work.
+
+        Args:
+            request: which version; its number is given here.
+            on_progress: told how far it is.
+
+        Raises:
+            AnabranchError: why the version cannot be served, as the loader found it.
+            Internal: two loaders died of it.
+            Unavailable: no loader could be started.
+        """
+        async with self._turn:
+            killed = times_out_of_memory()
+            for attempt in range(1, _ATTEMPTS + 1):
+                loader = await self._fresh_loader()
+                self._number += 1
+                numbered = msgspec.structs.replace(request, number=self._number)
+                answer = await loader.ask(numbered, on_progress)
+                if isinstance(answer, Found):
+                    return answer
+                if answer is not None:
+                    raise error_of(answer.kind, answer.error)
+                _log.warning(
+                    "the loader died of model %s, version %d",
+                    request.model,
+                    request.version,
+                    extra={
+                        "event": "loader_died",
+                        "model": request.model,
+                        "version": request.version,
+                        "attempt": attempt,
+                    },
+                )
+            if times_out_of_memory() > killed:
+                raise Internal(
+                    f"the process that looks at versions was ended {_ATTEMPTS} times, "
+                    "as the machine ran out of memory; give it more, or serve fewer versions"
+                )
+            raise Internal(
+                f"the process that looks at versions died of this one {_ATTEMPTS} times; "
+                "it may have run out of memory, or the graph makes ONNX Runtime crash"
+            )
+
+    def close(self) -> None:
+        """End the loader; what it works at is asked no more."""
+        if self._loader is not None:
+            self._loader.end()
+            self._loader = None
+
+    async def _fresh_loader(self) -> "_Loader":
+        loader = self._loader
+        if loader is not None and not loader.is_dead:
+            if loader.idle_s <= _FRESH_S:
+                return loader
+            loader.end()
+        self._loader = None
+        self._attached.clear()
+        self._start()
+        try:
+            async with asyncio.timeout(self._start_timeout_s):
+                while self._loader is None:
+                    await self._attached.wait()
+        except TimeoutError:
+            raise Unavailable(
+                f"no loader was started within {self._start_timeout_s:g} s; is the launcher alive?"
+            ) from None
+        return self._loader
+
+
+class _Loader:
+    """One process. It is dead when its pidfd says so, not when its channel closes."""
+
+    def __init__(self, pid: int, channel: int, pidfd: int) -> None:
+        self.pid = pid
+        self.is_dead = False
+        self._pidfd = pidfd
+        self._loop = asyncio.get_running_loop()
+        self._quiet_since_s = self._loop.time()
+        self._answer: asyncio.Future[Found | Refused | None] | None = None
+        self._asked = 0
+        self._on_progress: Callable[[Progress], None] = lambda progress: None
+        self._channel: Channel[FromLoader] = Channel(socket.socket(fileno=channel), FromLoader)
+        self._channel.attach(self._loop, self._received, self.end)
+        self._loop.add_reader(pidfd, self._died)
+
+    @property
+    def idle_s(self) -> float:
+        """How long it has been without work."""
+        return self._loop.time() - self._quiet_since_s
+
+    async def ask(
+        self, request: LoadVersion, on_progress: Callable[[Progress], None]
+    ) -> Found | Refused | None:
+        """Return its answer; None when it died before it gave one."""
+        self._answer = self._loop.create_future()
+        self._asked = request.number
+        self._on_progress = on_progress
+        if self.is_dead:
+            return None
+        try:
+            with suppress(ChannelClosed):  # its death will be noticed
+                self._channel.send(request)
+            return await self._answer
+        except asyncio.CancelledError:
+            self.end()  # it cannot be told to stop
+            raise
+        finally:
+            self._answer = None
+            self._on_progress = lambda progress: None
+            self._quiet_since_s = self._loop.time()
+
+    def end(self) -> None:
+        """Kill it, where it is not dead yet."""
+        if not self.is_dead:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+
+    def _received(self, message: FromLoader, descriptors: list[int]) -> None:
+        for descriptor in descriptors:
+            os.close(descriptor)  # none belongs to these messages
+        if message.number != self._asked:
+            return
+        if isinstance(message, Progress):
+            self._on_progress(message)
+        elif self._answer is not None and not self._answer.done():
+            self._answer.set_result(message)
+
+    def _died(self) -> None:
+        self.is_dead = True
+        self._loop.remove_reader(self._pidfd)
+        self._channel.close()
+        os.close(self._pidfd)
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result(None)
