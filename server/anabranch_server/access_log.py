@@ -19,10 +19,15 @@ class AccessLog:
 
     Args:
         counters: told first.
+        is_on: whether anything is logged now.
+
+    Attributes:
+        is_on: as given; may be changed at any time.
     """
 
-    def __init__(self, counters: RequestObserver) -> None:
+    def __init__(self, counters: RequestObserver, *, is_on: bool = True) -> None:
         self._counters = counters
+        self.is_on = is_on
 
     def scored(
         self,
@@ -35,6 +40,8 @@ class AccessLog:
     ) -> None:
         """Log a scored answer; see `RequestObserver`."""
         self._counters.scored(ticket, protocol, duration_s, bytes_in, bytes_out, request_id)
+        if not self.is_on:
+            return
         snapshot = ticket.version.snapshot
         _log.info(
             _OK,
@@ -64,6 +71,8 @@ class AccessLog:
     ) -> None:
         """Log an answer that is an error; see `RequestObserver`."""
         self._counters.failed(model, protocol, code, duration_s, bytes_in, request_id)
+        if not self.is_on:
+            return
         _log.info(
             code,
             extra={

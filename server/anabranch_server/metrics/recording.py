@@ -1,8 +1,9 @@
 """Counting requests and batches as they happen: one dictionary look-up, one native call.
 
-Invariant: the number of series is bounded by what the server itself knows (loaded versions,
-protocols, closed sets of reasons and codes), never by what callers send. A page that is full
-loses new series, not requests, and says so once.
+Invariants: the number of series is bounded by what the server itself knows (loaded versions,
+protocols, closed sets of reasons and codes), never by what callers send; series of what is no
+longer loaded can be retired, and their place on the page is used again. A page that is full loses
+new series, not requests, and says so once.
 """
 
 import logging
@@ -11,8 +12,8 @@ from collections.abc import Mapping
 from typing import Final, get_args
 
 from anabranch_runtime.catalog import Catalog
-from anabranch_runtime.counters import CountersPage, Recorder
-from anabranch_runtime.observing import DropReason, ShedReason
+from anabranch_runtime.counters import CountersPage, Recorder, Slot
+from anabranch_runtime.observing import DropReason, RestartReason, ShedReason
 from anabranch_runtime.requests import Ticket
 from anabranch_server.doors import CutReason, Protocol
 from anabranch_server.metrics.names import METRICS, UNKNOWN_MODEL
@@ -41,11 +42,12 @@ def create_page() -> CountersPage:
 
 
 class _Series:
-    """Makes recorders on a page from metric names and label values."""
+    """Makes recorders on a page from metric names and label values, one caller at a time."""
 
     def __init__(self, page: CountersPage) -> None:
         self._page = page
         self._full = False
+        self._slots: dict[tuple[str, str], set[Slot]] = {}
 
     def recorder(self, wanted: Mapping[str, tuple[str, ...]]) -> _AnyRecorder:
         """Return one recorder for the series `name -> label values`, in their order."""
@@ -61,10 +63,24 @@ class _Series:
         metric = METRICS[name]
         labels = list(zip(metric.labels, values, strict=True))
         if metric.kind == "histogram":
-            return self._page.histogram(name, labels, metric.bounds)
-        if metric.kind == "counter":
-            return self._page.counter(name, labels)
-        return self._page.gauge(name, labels)
+            slot = self._page.histogram(name, labels, metric.bounds)
+        elif metric.kind == "counter":
+            slot = self._page.counter(name, labels)
+        else:
+            slot = self._page.gauge(name, labels)
+        named = dict(labels)
+        if "model" in named:
+            self._slots.setdefault((named["model"], named.get("version", "")), set()).add(slot)
+        return slot
+
+    def retire(self, model: str, version: str | None) -> None:
+        """Take the series of a version, or of all of a model, off the page."""
+        owners = [
+            owner for owner in self._slots if owner[0] == model and version in (None, owner[1])
+        ]
+        for owner in owners:
+            for slot in self._slots.pop(owner):
+                self._page.retire(slot)
 
 
 class RequestCounters:
@@ -141,6 +157,22 @@ class RequestCounters:
                 self._cut[key] = recorder
         recorder.record(1.0)
 
+    def retire(self, model: str, version: int | None) -> None:
+        """Forget the series of a version that no request can meet any more.
+
+        Args:
+            model: model name.
+            version: version number; None forgets all of the model.
+        """
+        with self._lock:
+            for scored in [key for key in self._scored if key[0] == model]:
+                if version in (None, scored[1]):
+                    del self._scored[scored]
+            if version is None:
+                for failed in [key for key in self._failed if key[0] == model]:
+                    del self._failed[failed]
+            self._series.retire(model, None if version is None else str(version))
+
     def _make_scored(self, key: tuple[str, int, Protocol]) -> _AnyRecorder:
         model, number, protocol = key
         version = str(number)
@@ -188,6 +220,7 @@ class ModelCounters:
         self._worker = worker
         self._lock = threading.Lock()
         self._batches: dict[tuple[int, int], _AnyRecorder] = {}
+        self._waiting: _AnyRecorder | None = None
         # Made at birth: a rate over a counter that first appears with a value misses that value.
         self._shed = {
             reason: self._series.recorder({"anabranch_requests_shed_total": (model, reason)})
@@ -196,6 +229,10 @@ class ModelCounters:
         self._dropped = {
             reason: self._series.recorder({"anabranch_requests_dropped_total": (model, reason)})
             for reason in get_args(DropReason)
+        }
+        self._restarted = {
+            reason: self._series.recorder({"anabranch_executor_restarts_total": (reason,)})
+            for reason in get_args(RestartReason)
         }
 
     def batch(self, executor: int, version: int, rows: int, requests: int, busy_s: float) -> None:
@@ -211,6 +248,40 @@ class ModelCounters:
     def dropped(self, reason: DropReason) -> None:
         """Count a request dropped from the queue."""
         self._dropped[reason].record(1.0)
+
+    def executor_restarted(self, reason: RestartReason) -> None:
+        """Count an executor's thread that was replaced."""
+        self._restarted[reason].record(1.0)
+
+    def waiting(self, requests: int, rows: int, in_flight: int) -> None:
+        """Say how much waits at this moment.
+
+        Args:
+            requests: that wait for an executor.
+            rows: of those.
+            in_flight: requests that wait or are computed.
+        """
+        with self._lock:
+            if self._waiting is None:
+                at = (self._model,)
+                self._waiting = self._series.recorder(
+                    {
+                        "anabranch_queue_requests": at,
+                        "anabranch_queue_rows": at,
+                        "anabranch_requests_in_flight": at,
+                    }
+                )
+            self._waiting.record(requests, rows, in_flight)
+
+    def retire(self, version: int | None) -> None:
+        """Forget the series of a version that is not computed any more; None forgets all.
+
+        After None, nothing may be counted here.
+        """
+        with self._lock:
+            for batch in [key for key in self._batches if version in (None, key[1])]:
+                del self._batches[batch]
+            self._series.retire(self._model, None if version is None else str(version))
 
     def _make_batch(self, key: tuple[int, int]) -> _AnyRecorder:
         executor, version = key

@@ -1,0 +1,163 @@
+"""From plans, which cross processes, to the values that a session group and a catalog take."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import cast, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anabranch_runtime.catalog import ServingState
+from anabranch_runtime.models import DenseModel, RowLayout
+from anabranch_runtime.served import ServedVersion
+from anabranch_runtime.settings import (
+    BatchSettings,
+    GroupSettings,
+    QueueSettings,
+    Select,
+)
+from anabranch_server.processes.arrays import array_of
+from anabranch_server.processes.plans import (
+    GroupPlan,
+    QueuePlan,
+    StatePlan,
+    TensorPlan,
+    VersionPlan,
+)
+from anabranch_wire.errors import Internal
+from anabranch_wire.snapshots import Snapshot
+from anabranch_wire.tensors import DATATYPES, Datatype, TensorSpec
+
+__all__ = [
+    "dense_model",
+    "examples",
+    "group_settings",
+    "queue_settings",
+    "serving_state",
+    "snapshot",
+]
+
+
+def snapshot(version: VersionPlan) -> Snapshot:
+    """Return what the answers of a version name."""
+    return Snapshot(version.model, version.version, version.delta)
+
+
+def dense_model(version: VersionPlan) -> DenseModel:
+    """Return what a backend builds.
+
+    Raises:
+        Internal: the plan contradicts itself.
+    """
+    rows = version.rows
+    try:
+        layout = RowLayout(
+            rows.independent,
+            rows.min_rows,
+            rows.input_axes,
+            rows.output_axes,
+            rows.reason,
+            rows.splittable,
+        )
+    except ValueError as fault:
+        raise Internal(f"plan of {snapshot(version)}: {fault}") from None
+    return DenseModel(
+        Path(version.path),
+        tuple(_tensor(spec) for spec in version.inputs),
+        tuple(_tensor(spec) for spec in version.outputs),
+        layout,
+    )
+
+
+def examples(version: VersionPlan) -> list[Mapping[str, NDArray[np.generic]]]:
+    """Return the requests to warm executors with.
+
+    Raises:
+        Corrupt: the bytes of an array do not fit its shape.
+    """
+    return [
+        {name: array_of(array) for name, array in example.items()} for example in version.examples
+    ]
+
+
+def queue_settings(queue: QueuePlan) -> QueueSettings:
+    """Return what may wait.
+
+    Raises:
+        Internal: the plan has a bound that is none.
+    """
+    try:
+        return QueueSettings(
+            max_requests=queue.max_requests,
+            max_rows=queue.max_rows,
+            default_timeout_s=queue.default_timeout_s,
+            max_timeout_s=queue.max_timeout_s,
+            priority_levels=queue.priority_levels,
+        )
+    except ValueError as fault:
+        raise Internal(f"plan of a queue: {fault}") from None
+
+
+def group_settings(
+    group: GroupPlan, queue: QueuePlan, worker: int, max_repeated_bytes: int
+) -> GroupSettings:
+    """Return how the executors of one worker are run.
+
+    Args:
+        group: for all workers.
+        queue: of each worker.
+        worker: index of the worker, which picks its executors' processors.
+        max_repeated_bytes: see `GroupSettings`.
+
+    Raises:
+        Internal: the plan has a value that is none.
+    """
+    if group.select not in get_args(Select):
+        raise Internal(f"plan of a group: select {group.select[:40]!r} is not known")
+    first = worker * group.executors
+    try:
+        return GroupSettings(
+            executors=group.executors,
+            batching=BatchSettings(
+                merge=group.merge,
+                max_rows=group.max_rows,
+                max_delay_s=group.max_delay_s,
+                split_rows=group.split_rows,
+            ),
+            queue=queue_settings(queue),
+            max_repeated_bytes=max_repeated_bytes,
+            select=cast(Select, group.select),
+            cpusets=tuple(
+                frozenset(cpus) for cpus in group.cpusets[first : first + group.executors]
+            ),
+        )
+    except ValueError as fault:
+        raise Internal(f"plan of a group: {fault}") from None
+
+
+def serving_state(plan: StatePlan, versions: Mapping[int, ServedVersion]) -> ServingState:
+    """Return what requests may name of `versions`, which are all that is in memory.
+
+    Raises:
+        Internal: the plan serves a version that it does not have.
+    """
+    absent = {*plan.served, *([] if plan.default is None else [plan.default])} - versions.keys()
+    if absent or (plan.default is not None and plan.default not in plan.served):
+        raise Internal(
+            f"plan of a state: serves {list(plan.served)}, by default {plan.default}, "
+            f"of versions {sorted(versions)}"
+        )
+    return ServingState(
+        versions=MappingProxyType({number: versions[number] for number in sorted(plan.served)}),
+        labels=MappingProxyType(dict(plan.labels)),
+        default=plan.default,
+        default_label=plan.default_label,
+        required=plan.required,
+    )
+
+
+def _tensor(plan: TensorPlan) -> TensorSpec:
+    if plan.datatype not in DATATYPES:
+        raise Internal(f"tensor {plan.name[:200]!r}: datatype {plan.datatype[:40]!r} is not known")
+    return TensorSpec(plan.name, cast(Datatype, plan.datatype), plan.shape)

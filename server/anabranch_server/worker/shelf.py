@@ -1,0 +1,197 @@
+"""What a worker has of one model: prepared states, their versions, and the groups that run them.
+
+Invariants: a version that two states name is one object; a version is referred to from here as
+long as a state that names it is kept, and not a moment longer.
+"""
+
+import asyncio
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from anabranch_runtime.served import ServedVersion
+from anabranch_runtime.session_group import SessionGroup
+from anabranch_server.processes.plans import GroupPlan, QueuePlan, StatePlan, VersionPlan
+
+__all__ = ["PreparedState", "Shelf"]
+
+MakeGroup = Callable[[GroupPlan, QueuePlan], SessionGroup]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PreparedState:
+    """A state that can become current at any moment.
+
+    Attributes:
+        plan: what it is; None when the model is gone.
+        versions: everything that the plan has in memory, by number.
+    """
+
+    plan: StatePlan | None
+    versions: Mapping[int, ServedVersion]
+
+    def find(self, group: GroupPlan, version: VersionPlan) -> ServedVersion | None:
+        """Return a version that was built from the same files for the same group."""
+        if self.plan is None or self.plan.group != group:
+            return None
+        for had in self.plan.versions:
+            if _identity(had) == _identity(version):
+                return self.versions[had.version]
+        return None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Leaving:
+    """Versions that no state names any more since some epoch became current."""
+
+    epoch: int
+    versions: tuple[weakref.ref[ServedVersion], ...]
+    numbers: frozenset[int]
+
+
+class Shelf:
+    """Belongs to the event loop.
+
+    Args:
+        slot: index of the model's shared word.
+        make_group: makes a session group of the model.
+
+    Attributes:
+        slot: as given.
+        states: epoch -> prepared state, rising.
+        current: newest epoch that was seen in the shared word.
+        preparing: held by whoever prepares a state.
+    """
+
+    def __init__(self, slot: int, make_group: MakeGroup) -> None:
+        self.slot = slot
+        self.states: dict[int, PreparedState] = {}
+        self.current = 0
+        self.preparing = asyncio.Lock()
+        self._make_group = make_group
+        self._groups: dict[GroupPlan, SessionGroup] = {}
+        self._running: dict[GroupPlan, list[weakref.ref[ServedVersion]]] = {}
+        self._leaving: list[_Leaving] = []
+
+    # --- preparing ------------------------------------------------------------------------------
+
+    def find(self, group: GroupPlan, version: VersionPlan) -> ServedVersion | None:
+        """Return the version, if a state has it in this group."""
+        for state in self.states.values():
+            served = state.find(group, version)
+            if served is not None:
+                return served
+        return None
+
+    def group(self, plan: GroupPlan, queue: QueuePlan) -> SessionGroup:
+        """Return the group of a plan, made on first use.
+
+        Raises:
+            AnabranchError: there is no such backend here.
+        """
+        group = self._groups.get(plan)
+        if group is None:
+            group = self._groups[plan] = self._make_group(plan, queue)
+        return group
+
+    def built(self, plan: GroupPlan, served: ServedVersion) -> None:
+        """Note that `served` runs in the group of `plan`; it keeps the group open."""
+        self._running.setdefault(plan, []).append(weakref.ref(served))
+
+    def keep(self, epoch: int, state: PreparedState) -> None:
+        """Keep `state` until an epoch above it is current."""
+        self.states[epoch] = state
+        self.states = dict(sorted(self.states.items()))
+
+    def drop(self, epoch: int) -> None:
+        """Drop a state that was never current."""
+        self.states.pop(epoch, None)
+
+    # --- what passes ----------------------------------------------------------------------------
+
+    @property
+    def groups(self) -> tuple[SessionGroup, ...]:
+        """Groups that run something, or are about to."""
+        return tuple(self._groups.values())
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether requests may still read an epoch before the current one."""
+        return bool(self._leaving)
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether the word may move on to a prepared state, or a version is about to leave."""
+        return bool(self._leaving) or any(epoch > self.current for epoch in self.states)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the model is gone, with all that ran it."""
+        return not (
+            self._leaving
+            or self._groups
+            or self.preparing.locked()
+            or any(state.plan is not None for state in self.states.values())
+            or any(epoch > self.current for epoch in self.states)
+        )
+
+    def turn(self, epoch: int) -> PreparedState | None:
+        """Note that `epoch` is current: drop every state before it and return its own."""
+        self.current = epoch
+        passed = [self.states.pop(one) for one in list(self.states) if one < epoch]
+        kept = {id(one) for state in self.states.values() for one in state.versions.values()}
+        gone = {
+            id(served): served
+            for state in passed
+            for served in state.versions.values()
+            if id(served) not in kept
+        }
+        self._leaving.append(
+            _Leaving(
+                epoch,
+                tuple(weakref.ref(served) for served in gone.values()),
+                frozenset(served.snapshot.version for served in gone.values()),
+            )
+        )
+        return self.states.get(epoch)
+
+    def left(self) -> Iterator[tuple[int, frozenset[int]]]:
+        """Yield the epochs before which no request reads any more, rising.
+
+        Yields:
+            The epoch, and the version numbers that left with the states before it.
+        """
+        while self._leaving:
+            first = self._leaving[0]
+            if any(version() is not None for version in first.versions):
+                return
+            self._leaving.pop(0)
+            yield first.epoch, first.numbers
+
+    def has_version(self, number: int) -> bool:
+        """Whether any version of this number is in memory."""
+        return any(number in state.versions for state in self.states.values()) or any(
+            number in leaving.numbers for leaving in self._leaving
+        )
+
+    def take_empty_groups(self) -> list[SessionGroup]:
+        """Give up the groups that run nothing; they are the caller's to close."""
+        if self.preparing.locked():
+            return []
+        named = {
+            state.plan.group
+            for state in self.states.values()
+            if state.plan is not None and state.plan.versions
+        }
+        empty = []
+        for plan in list(self._groups):
+            running = [one for one in self._running.get(plan, ()) if one() is not None]
+            self._running[plan] = running
+            if plan not in named and not running:
+                empty.append(self._groups.pop(plan))
+                del self._running[plan]
+        return empty
+
+
+def _identity(version: VersionPlan) -> tuple[int, int, str]:
+    return version.version, version.delta, version.identity

@@ -1,0 +1,306 @@
+"""Carries out what a supervisor asks of a worker's models: prepare, abort, and let go of the old.
+
+There is no message for the switch itself: while a prepared epoch is ahead of what is current, the
+shared word is looked at every few milliseconds. Requests see the switch at once all the same, since
+the catalog looks at the word for each of them; what is done here is to let go of what has passed.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+from anabranch_runtime.backends import load_backend
+from anabranch_runtime.catalog import Catalog, Epochs
+from anabranch_runtime.served import ServedVersion
+from anabranch_runtime.session_group import SessionGroup
+from anabranch_server.processes.messages import (
+    Ack,
+    CannotPrepare,
+    FromWorker,
+    HeldModel,
+    Prepare,
+    Released,
+)
+from anabranch_server.processes.plans import GroupPlan, QueuePlan, StatePlan
+from anabranch_server.worker.builds import Builds
+from anabranch_server.worker.counting import Counting
+from anabranch_server.worker.plans import group_settings, queue_settings, serving_state
+from anabranch_server.worker.retirement import Retired
+from anabranch_server.worker.shelf import PreparedState, Shelf
+from anabranch_server.worker.threads import FreshThreads
+from anabranch_wire.errors import AnabranchError, Conflict, Internal
+
+__all__ = ["Stock"]
+
+_log = logging.getLogger(__name__)
+
+_POLL_S: Final = 0.005
+_RETIRE_S: Final = 10.0
+
+
+class Stock:
+    """Every model of a worker. Belongs to the event loop, but for what its groups do.
+
+    Args:
+        worker: index of the process among the workers.
+        incarnation: as acknowledgements name it.
+        max_repeated_bytes: see `GroupSettings`.
+        epochs: the shared words.
+        catalog: what requests see; filled here alone.
+        counting: told what was loaded and unloaded.
+        threads: for what takes its time.
+        builds: builds versions.
+        say: sends a message to the supervisor, if there is one.
+    """
+
+    def __init__(
+        self,
+        worker: int,
+        incarnation: int,
+        max_repeated_bytes: int,
+        epochs: Epochs,
+        catalog: Catalog,
+        counting: Counting,
+        threads: FreshThreads,
+        builds: Builds,
+        say: Callable[[FromWorker], None],
+    ) -> None:
+        self._worker = worker
+        self._incarnation = incarnation
+        self._max_repeated_bytes = max_repeated_bytes
+        self._epochs = epochs
+        self._catalog = catalog
+        self._counting = counting
+        self._threads = threads
+        self._builds = builds
+        self._say = say
+        self._loop = asyncio.get_running_loop()
+        self._shelves: dict[str, Shelf] = {}
+        self._preparing: dict[tuple[str, int], asyncio.Task[None]] = {}
+        self._watching: asyncio.TimerHandle | None = None
+        self._retiring: asyncio.TimerHandle | None = None
+
+    # --- what is asked for ----------------------------------------------------------------------
+
+    def prepare(self, told: Prepare) -> None:
+        """Begin to make a state ready; it is answered when it is, or cannot be."""
+        key = told.model, told.epoch
+        earlier = self._preparing.get(key)
+        if earlier is not None:
+            earlier.cancel()
+        task = asyncio.ensure_future(self._prepare(told))
+        self._preparing[key] = task
+        task.add_done_callback(lambda done: self._prepared(key, done))
+
+    def abort(self, model: str, epoch: int) -> None:
+        """Forget an epoch, prepared or about to be; one that is current stays."""
+        preparing = self._preparing.pop((model, epoch), None)
+        if preparing is not None:
+            preparing.cancel()
+        shelf = self._shelves.get(model)
+        if shelf is not None and epoch > self._epochs.load(shelf.slot) and epoch in shelf.states:
+            self._catalog.forget(model, epoch)
+            shelf.drop(epoch)
+            self._tidy(model)
+
+    def abandon(self) -> None:
+        """Give up what is not prepared yet: who asked for it is gone.
+
+        What is prepared stays, since it may have been made current.
+        """
+        for preparing in self._preparing.values():
+            preparing.cancel()
+        self._preparing.clear()
+
+    def held(self) -> Mapping[str, HeldModel]:
+        """Return what there is of each model, for a new supervisor."""
+        self._watch()
+        held = {}
+        for model, shelf in self._shelves.items():
+            current = shelf.states.get(shelf.current)
+            if shelf.states:
+                plan = None if current is None else current.plan
+                held[model] = HeldModel(shelf.slot, tuple(shelf.states), plan)
+        return held
+
+    def say_released(self) -> None:
+        """Tell a new supervisor what no request reads any more."""
+        for model, shelf in self._shelves.items():
+            if shelf.current and not shelf.is_leaving:
+                self._say(Released(model, shelf.current))
+
+    def refresh(self) -> None:
+        """Bring the gauges of the counters page up to date."""
+        for model, shelf in self._shelves.items():
+            self._counting.refresh(model, shelf.groups)
+
+    def close(self) -> bool:
+        """Close every group; what still waits for an executor is answered with an error.
+
+        Returns:
+            Whether everything has ended.
+        """
+        self.abandon()
+        for timer in (self._watching, self._retiring):
+            if timer is not None:
+                timer.cancel()
+        clean = True
+        for model, shelf in self._shelves.items():
+            for group in shelf.groups:
+                clean &= _close(model, group)
+        return clean and not self._threads.is_busy
+
+    # --- preparing ------------------------------------------------------------------------------
+
+    async def _prepare(self, told: Prepare) -> None:
+        model, epoch = told.model, told.epoch
+        try:
+            shelf = self._shelf(model, told.slot)
+            async with shelf.preparing:
+                await self._make_ready(shelf, told)
+        except AnabranchError as error:
+            self._say(CannotPrepare(model, epoch, type(error).__name__, error.message))
+        except Exception as fault:  # the edge of preparing: one state never ends the worker
+            _log.exception("preparing failed", extra={"event": "internal_error", "model": model})
+            text = f"{type(fault).__name__} while preparing"
+            self._say(CannotPrepare(model, epoch, Internal.__name__, text))
+        else:
+            self._say(Ack(model, epoch, self._incarnation))
+
+    def _prepared(self, key: tuple[str, int], task: asyncio.Task[None]) -> None:
+        if self._preparing.get(key) is task:
+            del self._preparing[key]
+        self._watch()
+        self._tidy(key[0])
+
+    def _shelf(self, model: str, slot: int) -> Shelf:
+        shelf = self._shelves.get(model)
+        if shelf is None:
+            shelf = Shelf(slot, partial(self._make_group, model))
+            self._shelves[model] = shelf
+        elif shelf.slot != slot:
+            raise Conflict(f"model {model!r} has slot {shelf.slot} here, not {slot}")
+        return shelf
+
+    async def _make_ready(self, shelf: Shelf, told: Prepare) -> None:
+        """Build what is missing and hold the state; its shelf is not changed by anybody else."""
+        model, epoch, plan = told.model, told.epoch, told.state
+        if epoch < self._epochs.load(shelf.slot):
+            raise Conflict(f"model {model!r}: epoch {epoch} is over")
+        had = shelf.states.get(epoch)
+        if had is not None and had.plan == plan:
+            return
+        if had is not None and epoch == shelf.current:
+            raise Conflict(f"model {model!r}: epoch {epoch} is current, and is something else")
+        versions: dict[int, ServedVersion] = {}
+        if plan is not None:
+            queue_settings(plan.queue)
+            for version in plan.versions:
+                served = shelf.find(plan.group, version)
+                if served is None:
+                    group = shelf.group(plan.group, plan.queue)
+                    served = await self._builds.build(group, version, urgent=told.urgent)
+                    shelf.built(plan.group, served)
+                versions[version.version] = served
+        state = None if plan is None else serving_state(plan, versions)
+        for number in versions:
+            self._counting.retirement.loaded(Retired(model, number))
+        self._catalog.hold(model, shelf.slot, epoch, state)
+        shelf.keep(epoch, PreparedState(plan, versions))
+
+    def _make_group(self, model: str, group: GroupPlan, queue: QueuePlan) -> SessionGroup:
+        settings = group_settings(group, queue, self._worker, self._max_repeated_bytes)
+        self._counting.retirement.loaded(Retired(model))
+        return SessionGroup(
+            model,
+            settings,
+            load_backend(group.backend),
+            self._counting.model(model),
+            on_unused=partial(self._has_unused, model),
+        )
+
+    def _has_unused(self, model: str) -> None:
+        """Take note from whatever thread let go of a version last."""
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._free, model)
+
+    # --- what passes ----------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        """Look at the words, and again soon while one may move."""
+        if self._watching is not None:
+            self._watching.cancel()
+            self._watching = None
+        moving = False
+        for model, shelf in list(self._shelves.items()):
+            if shelf.is_moving:
+                self._look(model, shelf)
+                moving |= shelf.is_moving
+        if moving:
+            self._watching = self._loop.call_later(_POLL_S, self._watch)
+
+    def _look(self, model: str, shelf: Shelf) -> None:
+        """Let go of what has passed, and say which epochs no request reads any more."""
+        epoch = self._epochs.load(shelf.slot)
+        if epoch > shelf.current:
+            self._catalog.sweep(model)
+            self._take_queue(shelf.turn(epoch), shelf)
+        for over, numbers in shelf.left():
+            for number in numbers:
+                if not shelf.has_version(number):
+                    self._unloaded(Retired(model, number))
+            self._say(Released(model, over))
+            self._tidy(model)
+
+    def _take_queue(self, state: PreparedState | None, shelf: Shelf) -> None:
+        """Let the groups of the model queue as its current state says."""
+        plan: StatePlan | None = None if state is None else state.plan
+        if plan is not None:
+            settings = queue_settings(plan.queue)
+            for group in shelf.groups:
+                if group.settings.queue != settings:
+                    group.set_queue(settings)
+
+    def _tidy(self, model: str) -> None:
+        """Close groups, and forget the model, where nothing needs them any more."""
+        shelf = self._shelves.get(model)
+        if shelf is None:
+            return
+        for group in shelf.take_empty_groups():
+            self._threads.run("close", partial(_close, model, group), idle=True)
+        if shelf.is_empty:
+            del self._shelves[model]
+            self._unloaded(Retired(model))
+
+    def _unloaded(self, what: Retired) -> None:
+        self._counting.retirement.unloaded(what, self._loop.time())
+        if self._retiring is None:
+            self._retiring = self._loop.call_later(_RETIRE_S, self._retire)
+
+    def _retire(self) -> None:
+        self._counting.retire(self._loop.time())
+        waiting = len(self._counting.retirement)
+        self._retiring = self._loop.call_later(_RETIRE_S, self._retire) if waiting else None
+
+    def _free(self, model: str) -> None:
+        """Free what a group has for versions that are gone, in a thread that may take its time."""
+        shelf = self._shelves.get(model)
+        if shelf is not None:
+            for group in shelf.groups:
+                self._threads.run("free", group.free_unused, idle=True)
+        self._tidy(model)
+
+
+def _close(model: str, group: SessionGroup) -> bool:
+    """Close a group that nobody submits to any more; whether its executors ended."""
+    if group.close():
+        return True
+    _log.warning(
+        "model %s is still computing and was abandoned",
+        model,
+        extra={"event": "group_abandoned", "model": model},
+    )
+    return False
