@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from anabranch_runtime.admission import InputRules
 from anabranch_runtime.backends.protocol import DenseBackend
+from anabranch_runtime.cancellation import Cancellation
 from anabranch_runtime.cpu import check_cpusets
 from anabranch_runtime.engines import Engines
 from anabranch_runtime.executor import Executor, deliver
@@ -156,6 +157,7 @@ class SessionGroup:
         warm_rounds: int = 5,
         description: str = "",
         user_inputs: tuple[str, ...] = (),
+        cancellation: Cancellation | None = None,
     ) -> ServedVersion:
         """Build, bind and warm a version beside traffic; nothing sees it before this returns.
 
@@ -170,19 +172,23 @@ class SessionGroup:
             warm_rounds: runs of each example on each executor.
             description: the modeller's words.
             user_inputs: inputs that may be sent once per request; each has its rows on axis 0.
+            cancellation: ends the work early, and nothing is kept.
 
         Raises:
             InvalidInput: the graph cannot be built or cannot compute an example.
+            Cancelled: it was ended early.
             Unavailable: the group was closed.
         """
         rules = InputRules(
             model.inputs, model.rows.input_axes, user_inputs, self.settings.max_repeated_bytes
         )
         requests = [rules.order(example) for example in examples]
-        engine = self._backend.build(model)
+        engine = self._backend.build(model, cancellation)
         bindings = [engine.bind() for _ in self._executors]
         try:
             for binding in bindings:
+                if cancellation is not None:
+                    cancellation.check()
                 warm(binding, requests, warm_rounds)
             plan = batch_plan(self.settings.batching, model.rows, bindings[0], requests)
             token = self._engines.add(engine, bindings)

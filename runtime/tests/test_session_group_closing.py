@@ -6,6 +6,7 @@ import pytest
 
 from anabranch_runtime.backends.ort_cpu import OrtCpuBackend
 from anabranch_runtime.backends.protocol import Engine
+from anabranch_runtime.cancellation import Cancellation
 from anabranch_runtime.models import DenseModel
 from anabranch_runtime.session_group import SessionGroup
 from anabranch_runtime.settings import BatchSettings, GroupSettings
@@ -28,7 +29,7 @@ class CountingBackend:
         self.closed: list[Engine] = []
         self._inner = OrtCpuBackend()
 
-    def build(self, model: DenseModel) -> Engine:
+    def build(self, model: DenseModel, cancellation: Cancellation | None = None) -> Engine:
         engine = self._inner.build(model)
         close = engine.close
 

@@ -25,6 +25,7 @@ from anabranch_runtime.backends.ort_library import (
 from anabranch_runtime.backends.ort_session import OrtSession
 from anabranch_runtime.backends.protocol import Shape
 from anabranch_runtime.buffers import aligned_array
+from anabranch_runtime.cancellation import Cancellation
 from anabranch_runtime.models import DenseModel
 from anabranch_wire.errors import Unsupported
 
@@ -45,7 +46,7 @@ class OrtCpuBackend:
     def __init__(self) -> None:
         self._library = import_onnxruntime()
 
-    def build(self, model: DenseModel) -> "OrtCpuEngine":
+    def build(self, model: DenseModel, cancellation: Cancellation | None = None) -> "OrtCpuEngine":
         """Load and optimise `model`; see `DenseBackend.build`."""
         ort = self._library
         for spec in (*model.inputs, *model.outputs):
@@ -59,11 +60,15 @@ class OrtCpuBackend:
         options.log_severity_level = 3
         if model.optimized:
             options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        if cancellation is not None:
+            cancellation.on_cancel(partial(options.set_load_cancellation_flag, True))
         try:
             session = ort.InferenceSession(
                 str(model.path), options, providers=["CPUExecutionProvider"]
             )
         except Exception as error:  # the library has no common base for its errors
+            if cancellation is not None:
+                cancellation.check()
             raise build_error(error) from error
         run_options = ort.RunOptions()
         run_options.log_severity_level = 4

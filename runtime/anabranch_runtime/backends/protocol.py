@@ -11,6 +11,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from anabranch_runtime.cancellation import Cancellation
 from anabranch_runtime.models import DenseModel
 
 __all__ = ["Binding", "DenseBackend", "Engine", "Stage"]
@@ -77,11 +78,16 @@ class DenseBackend(Protocol):
 
     name: str
 
-    def build(self, model: DenseModel) -> Engine:
+    def build(self, model: DenseModel, cancellation: Cancellation | None = None) -> Engine:
         """Load and optimise `model`.
+
+        Args:
+            model: what to build.
+            cancellation: ends the build early where the backend can do that.
 
         Raises:
             InvalidInput: the graph cannot be built; the message says why.
+            Cancelled: it was ended early.
             Unavailable: the backend's library or device is missing; the message says the remedy.
         """
         ...

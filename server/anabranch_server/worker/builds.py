@@ -2,8 +2,11 @@
 
 import asyncio
 import logging
+from contextlib import suppress
 from functools import partial
+from typing import Protocol
 
+from anabranch_runtime.cancellation import Cancellation
 from anabranch_runtime.served import ServedVersion
 from anabranch_runtime.session_group import SessionGroup
 from anabranch_server.processes.plans import VersionPlan
@@ -13,6 +16,12 @@ from anabranch_server.worker.threads import FreshThreads
 __all__ = ["Builds"]
 
 _log = logging.getLogger(__name__)
+
+
+class _Load(Protocol):
+    """`SessionGroup.load` with everything but a way to end it."""
+
+    def __call__(self, *, cancellation: Cancellation) -> ServedVersion: ...
 
 
 class Builds:
@@ -56,11 +65,10 @@ class Builds:
         )
         name = f"build-{version.model[:40]}"
         async with self._places:
-            building = self._threads.run(name, load, idle=not urgent)
-            building.add_done_callback(_forget)
-            await asyncio.wait({building}, timeout=None if urgent else self._patience_s)
-            if building.done():
-                return building.result()
+            if urgent:
+                return await self._run(name, load, idle=False)
+            with suppress(TimeoutError):
+                return await asyncio.wait_for(self._run(name, load, idle=True), self._patience_s)
             _log.warning(
                 "model %s: version %s is built at normal priority: the processors are too busy",
                 version.model,
@@ -71,13 +79,13 @@ class Builds:
                     "after_s": self._patience_s,
                 },
             )
-            building = self._threads.run(name, load, idle=False)
-            building.add_done_callback(_forget)
-            await asyncio.wait({building})
-            return building.result()
+            return await self._run(name, load, idle=False)
 
-
-def _forget(building: asyncio.Future[ServedVersion]) -> None:
-    """Look at the error of a build that nobody may be waiting for any more."""
-    if not building.cancelled():
-        building.exception()
+    async def _run(self, name: str, load: _Load, *, idle: bool) -> ServedVersion:
+        """Load in a fresh thread; cancelling ends the load early."""
+        cancellation = Cancellation()
+        try:
+            return await self._threads.run(name, lambda: load(cancellation=cancellation), idle=idle)
+        except BaseException:
+            cancellation.cancel()
+            raise

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from anabranch_runtime.backends.ort_cpu import OrtCpuBackend
 from anabranch_runtime.backends.protocol import Binding, Engine, Stage
+from anabranch_runtime.cancellation import Cancellation
 from anabranch_runtime.models import DenseModel
 
 __all__ = ["GatedBackend", "TimedBackend"]
@@ -42,7 +43,7 @@ class GatedBackend:
         while self.entered.acquire(blocking=False):
             pass
 
-    def build(self, model: DenseModel) -> Engine:
+    def build(self, model: DenseModel, cancellation: Cancellation | None = None) -> Engine:
         """Build `model` behind the gate."""
         return _Engine(self._run, self._inner.build(model))
 
@@ -72,7 +73,7 @@ class TimedBackend:
         self.computed = 0
         self._inner = OrtCpuBackend()
 
-    def build(self, model: DenseModel) -> Engine:
+    def build(self, model: DenseModel, cancellation: Cancellation | None = None) -> Engine:
         """Build `model`."""
         return _Engine(self._run, self._inner.build(model))
 
