@@ -58,6 +58,9 @@ class Call(msgspec.Struct, frozen=True, gc=False):
 def public(error: Exception, request_id: str) -> AnabranchError:
     """Return what the caller may know of `error`; faults of the server are logged instead."""
     if isinstance(error, AnabranchError) and error.http != Internal.http:
+        # Frames of a traceback hold the turn, which holds the error: in that circle the model's
+        # version would live on until the collector comes.
+        error.__traceback__ = error.__cause__ = error.__context__ = None
         return error
     _LOGGER.error(
         "internal error",

@@ -115,6 +115,9 @@ class InferCall:
     ) -> NoReturn:
         taken_s = time.monotonic() - began
         self._observer.failed(model, _PROTOCOL, error.grpc, taken_s, bytes_in, request_id)
+        # Frames of a traceback hold the ticket, which may hold the error: in that circle the
+        # model's version would live on until the collector comes.
+        error.__traceback__ = error.__cause__ = error.__context__ = None
         abort(call, error, request_id)
 
 

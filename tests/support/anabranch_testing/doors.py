@@ -101,10 +101,10 @@ def door_context(
             )
             group = SessionGroup(name, settings, backend or OrtCpuBackend(), Counts())
             groups.append(group)
-            served = group.load(
-                Snapshot(name, 42, delta), model, [example_of(model)], warm_rounds=1
-            )
-            catalog.publish(name, _only(served))
+            snapshot = Snapshot(name, 42, delta)
+            state = _only(group.load(snapshot, model, [example_of(model)], warm_rounds=1))
+            catalog.publish(name, state)
+            del state  # whoever waits for the end of the block keeps no version
         lifecycle = Lifecycle(catalog)
         lifecycle.advance(Phase.SERVING)
         yield DoorContext(catalog, limits or Limits(), lifecycle, observed or Observed(), "0.1.0")
