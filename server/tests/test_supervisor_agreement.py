@@ -529,7 +529,7 @@ class _World(RuleBasedStateMachine):
         worker.is_alive = False
 
     @rule(worker=consumes(workers))
-    def bury(self, worker: _SimulatedWorker) -> object:
+    def bury(self, worker: _SimulatedWorker) -> None:
         """The supervisor sees that a worker is dead."""
         worker.is_alive = False
         if self.alive.pop(worker.id, None) is not None:

@@ -1,0 +1,397 @@
+"""Switches carried out: what the agreement decides becomes messages, timers and shared words."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Final, Protocol
+
+from anabranch_server.processes.messages import Ack, CannotPrepare, Hello, Message, Released
+from anabranch_server.processes.plans import StatePlan
+from anabranch_server.supervisor.agreement import (
+    Agreement,
+    Change,
+    Decide,
+    Effect,
+    Ended,
+    Kill,
+    KillReason,
+    Publish,
+    Send,
+    WorkerId,
+)
+from anabranch_server.supervisor.leases import Leases
+from anabranch_wire.errors import AnabranchError, Internal, Unavailable
+
+__all__ = ["Participant", "Transactions", "Words", "Workers"]
+
+_log = logging.getLogger(__name__)
+
+_ADOPT_S: Final = 5.0
+"""How long to wait for workers that might know what a shared word means."""
+
+_LEASE_CHECKS: Final = 4
+"""How often within `switch.stall_s` leases are looked at."""
+
+
+class Words(Protocol):
+    """The epoch page."""
+
+    @property
+    def words(self) -> int:
+        """Number of words."""
+        ...
+
+    def load(self, index: int, /) -> int:
+        """Return a word."""
+        ...
+
+    def store(self, index: int, value: int, /) -> None:
+        """Set a word; whoever sees it also sees all that was written before."""
+        ...
+
+
+class Workers(Protocol):
+    """Carries out what is decided about workers; a `Pool`."""
+
+    def send(self, worker: WorkerId, message: Message) -> None:
+        """Say something to a worker."""
+        ...
+
+    def kill(self, worker: WorkerId, reason: KillReason, why: str) -> None:
+        """End a worker."""
+        ...
+
+
+class Participant(Protocol):
+    """Takes part in every switch, beside the workers, in the supervisor's process.
+
+    For each change exactly one of `apply` and `abort` follows a `prepare` that returned.
+    """
+
+    async def prepare(self, change: Change) -> None:
+        """Check and reserve all that `apply` needs.
+
+        Raises:
+            AnabranchError: why it cannot take part; the change is refused.
+        """
+        ...
+
+    def apply(self, change: Change) -> None:
+        """Take effect. Must not fail, nor wait; the shared word is stored right after."""
+        ...
+
+    def abort(self, change: Change) -> None:
+        """Undo `prepare`. Must not fail."""
+        ...
+
+
+class Transactions:
+    """One switch of a model at a time; a `Switching` and an `Attendant`. Event loop.
+
+    Args:
+        words: the epoch page, writable.
+        prepare_timeout_s: how long a worker may take to answer.
+        stall_s: how long a worker may keep what is no longer current.
+        incarnation: of this supervisor, from 1.
+        expected_workers: number of workers that the launcher keeps.
+        participants: take part in this order, and give up in the reverse one.
+        on_published: is told after each publication.
+    """
+
+    def __init__(
+        self,
+        words: Words,
+        *,
+        prepare_timeout_s: float,
+        stall_s: float,
+        incarnation: int,
+        expected_workers: int,
+        participants: Sequence[Participant] = (),
+        on_published: Callable[[Change], None] = lambda change: None,
+    ) -> None:
+        self._words = words
+        self._prepare_timeout_s = prepare_timeout_s
+        self._stall_s = stall_s
+        self._incarnation = incarnation
+        self._expected = expected_workers
+        self._participants = participants
+        self._on_published = on_published
+        self._loop = asyncio.get_running_loop()
+        self._pool: Workers | None = None
+        self._early: dict[WorkerId, Hello] = {}
+        self._greeting = asyncio.Event()
+        self._agreement: Agreement | None = None
+        self._adopted: dict[str, StatePlan] = {}
+        self._leases = Leases()
+        self._patience: dict[WorkerId, asyncio.TimerHandle] = {}
+        self._turns: dict[str, asyncio.Lock] = {}
+        self._agreed: dict[int, asyncio.Future[None]] = {}
+        self._lease_check: asyncio.TimerHandle | None = None
+
+    async def begin(self, pool: Workers) -> None:
+        """Take over what workers serve already, and begin to give orders."""
+        self._pool = pool
+        words = {
+            slot: epoch
+            for slot in range(self._words.words)
+            if (epoch := self._words.load(slot)) > 0
+        }
+        if words:
+            await self._wait_for_hellos(words)
+        hellos, self._early = self._early, {}
+        agreement = Agreement(words, hellos, self._words.words, self._incarnation)
+        self._agreement = agreement
+        now_s = self._loop.time()
+        for change in agreement.current.values():
+            self._leases.publish(change.model, change.epoch, now_s)
+            if change.state is not None:
+                self._adopted[change.model] = change.state
+            self._on_published(change)
+        for worker, hello in hellos.items():
+            self._greet(worker, hello)
+        self._check_leases()
+        self._greeting.set()
+        if self._adopted:
+            _log.info(
+                "%d models are served already, by %d workers",
+                len(self._adopted),
+                len(hellos),
+                extra={"event": "adopted", "models": sorted(self._adopted)},
+            )
+
+    async def _wait_for_hellos(self, words: Mapping[int, int]) -> None:
+        """Wait for everyone; not for long where everyone who is needed has come."""
+        try:
+            async with asyncio.timeout(_ADOPT_S):
+                while len(self._early) < self._expected and not self._is_explained(words):
+                    self._greeting.clear()
+                    await self._greeting.wait()
+        except TimeoutError:
+            _log.warning(
+                "some of what was served is known to nobody any more and is loaded anew",
+                extra={"event": "adoption_incomplete"},
+            )
+
+    def _is_explained(self, words: Mapping[int, int]) -> bool:
+        known = {
+            held.slot
+            for hello in self._early.values()
+            for held in hello.models.values()
+            if words.get(held.slot) in held.epochs
+        }
+        return known == set(words)
+
+    def serve(self) -> None:
+        """Tell workers that the first look at the repository is over."""
+        self._carry_out(self._talks.serve())
+
+    def close(self) -> None:
+        """Give no more orders."""
+        for timer in (*self._patience.values(), self._lease_check):
+            if timer is not None:
+                timer.cancel()
+        self._patience.clear()
+
+    # --- what is true ---------------------------------------------------------------------------
+
+    def adopted(self) -> Mapping[str, StatePlan]:
+        """Return what workers served already when this supervisor began, by model."""
+        return self._adopted
+
+    @property
+    def current(self) -> Mapping[str, Change]:
+        """Model -> what it serves; empty before `begin` returned."""
+        return {} if self._agreement is None else self._agreement.current
+
+    def joined(self) -> set[WorkerId]:
+        """Return the workers that answer requests."""
+        return set() if self._agreement is None else set(self._agreement.joined)
+
+    def served_by(self, worker: WorkerId) -> dict[str, StatePlan]:
+        """Return what a worker serves, by model."""
+        talks = self._agreement
+        if talks is None:
+            return {}
+        return {
+            model: change.state
+            for model, change in talks.current.items()
+            if change.state is not None and talks.has(worker, model)
+        }
+
+    def floor(self, model: str) -> int:
+        """Return the oldest epoch of a model that a worker may still read."""
+        return self._leases.floor(model)
+
+    # --- switching ------------------------------------------------------------------------------
+
+    async def switch(
+        self, model: str, state: StatePlan | None, decide: Callable[[int], Awaitable[None]]
+    ) -> int:
+        """Make `state` what the model serves; see `Switching`."""
+        async with self._turns.setdefault(model, asyncio.Lock()):
+            await self._wait_for_workers(model)
+            change, effects = self._talks.begin(model, state)
+            agreed = self._agreed[change.epoch] = self._loop.create_future()
+            prepared: list[Participant] = []
+            try:
+                for participant in self._participants:
+                    await participant.prepare(change)
+                    prepared.append(participant)
+                self._carry_out(effects)
+                await agreed
+            except BaseException:
+                self._call_off(change, agreed)
+                _give_up(prepared, change)
+                raise
+            finally:
+                del self._agreed[change.epoch]
+            await self._decide(change, decide, prepared)
+            return change.epoch
+
+    async def _wait_for_workers(self, model: str) -> None:
+        """Wait until there is a worker: at a start, or where the only one was just replaced."""
+        try:
+            async with asyncio.timeout(self._prepare_timeout_s):
+                while self._agreement is None or not self._agreement.has_workers():
+                    self._greeting.clear()
+                    await self._greeting.wait()
+        except TimeoutError:
+            raise Unavailable(f"model {model!r}: no worker is there to prepare it") from None
+
+    def _call_off(self, change: Change, agreed: asyncio.Future[None]) -> None:
+        """Abort a switch that was cancelled, or that a participant refused."""
+        if not agreed.done():
+            self._carry_out(self._talks.cancel(change.model))
+        elif not agreed.exception():  # cancelled in the very moment in which all were prepared
+            given_up = Unavailable(f"model {change.model!r}: the switch was given up")
+            self._carry_out(self._talks.undecided(change.model, given_up))
+
+    async def _decide(
+        self,
+        change: Change,
+        decide: Callable[[int], Awaitable[None]],
+        prepared: Sequence[Participant],
+    ) -> None:
+        """Make the change durable and publish it; nobody can call it off from here on."""
+        deciding = asyncio.ensure_future(decide(change.epoch))
+        cancelled: asyncio.CancelledError | None = None
+        while not deciding.done():
+            try:
+                await asyncio.wait({deciding})
+            except asyncio.CancelledError as error:
+                cancelled = error
+        failure = None if deciding.cancelled() else deciding.exception()
+        if failure is None and not deciding.cancelled():
+            for participant in prepared:
+                participant.apply(change)
+            self._carry_out(self._talks.decided(change.model))
+        else:
+            reason = failure if isinstance(failure, AnabranchError) else Internal(repr(failure))
+            self._carry_out(self._talks.undecided(change.model, reason))
+            _give_up(prepared, change)
+        if cancelled is not None:
+            raise cancelled
+        await deciding
+
+    # --- workers --------------------------------------------------------------------------------
+
+    def greeted(self, worker: WorkerId, hello: Hello) -> None:
+        """See `Attendant`."""
+        if self._agreement is None:
+            self._early[worker] = hello
+        else:
+            self._greet(worker, hello)
+        self._greeting.set()
+
+    def answered(self, worker: WorkerId, message: Ack | CannotPrepare | Released) -> None:
+        """See `Attendant`."""
+        if self._agreement is None:  # from the time of another supervisor
+            return
+        match message:
+            case Ack(model, epoch):
+                self._leases.hold(worker, model, epoch)
+                effects = self._agreement.acknowledge(worker, model, epoch)
+            case CannotPrepare(model, epoch, kind, error):
+                effects = self._agreement.refuse(worker, model, epoch, kind, error)
+            case Released(model, epoch):
+                self._leases.release(worker, model, epoch)
+                return
+        self._calm(worker)
+        self._carry_out(effects)
+
+    def lost(self, worker: WorkerId) -> None:
+        """See `Attendant`."""
+        self._early.pop(worker, None)
+        self._leases.drop(worker)
+        self._calm(worker)
+        if self._agreement is not None:
+            self._carry_out(self._agreement.lose(worker))
+
+    def _greet(self, worker: WorkerId, hello: Hello) -> None:
+        for model, held in hello.models.items():
+            current = self._talks.current.get(model)
+            if current is not None and held.epochs:
+                self._leases.hold(worker, model, min(held.epochs[0], current.epoch))
+        self._carry_out(self._talks.greet(worker, hello))
+
+    # --- effects --------------------------------------------------------------------------------
+
+    @property
+    def _talks(self) -> Agreement:
+        assert self._agreement is not None, "begin() comes first"
+        return self._agreement
+
+    def _carry_out(self, effects: Iterable[Effect]) -> None:
+        assert self._pool is not None, "begin() comes first"
+        for effect in effects:
+            match effect:
+                case Send(worker, message):
+                    self._pool.send(worker, message)
+                    self._expect(worker)
+                case Kill(worker, reason, why):
+                    self._pool.kill(worker, reason, why)
+                case Decide(change):
+                    self._agreed[change.epoch].set_result(None)
+                case Publish(change):
+                    self._words.store(change.slot, change.epoch)
+                    self._leases.publish(change.model, change.epoch, self._loop.time())
+                    self._on_published(change)
+                case Ended(change, error):
+                    agreed = self._agreed.get(change.epoch)
+                    if error is not None and agreed is not None and not agreed.done():
+                        agreed.set_exception(error)
+
+    def _expect(self, worker: WorkerId) -> None:
+        """Give a worker that owes an answer its time, unless it is running already."""
+        if worker not in self._patience and self._talks.is_owing(worker):
+            self._patience[worker] = self._loop.call_later(
+                self._prepare_timeout_s, self._expire, worker
+            )
+
+    def _calm(self, worker: WorkerId) -> None:
+        """Begin a worker's time anew: it answered. Many answers may be owed, one by one."""
+        timer = self._patience.pop(worker, None)
+        if timer is not None:
+            timer.cancel()
+        if self._agreement is not None:
+            self._expect(worker)
+
+    def _expire(self, worker: WorkerId) -> None:
+        del self._patience[worker]
+        self._carry_out(self._talks.expire(worker))
+        self._expect(worker)
+
+    def _check_leases(self) -> None:
+        assert self._pool is not None
+        self._lease_check = self._loop.call_later(self._stall_s / _LEASE_CHECKS, self._check_leases)
+        for overdue in list(self._leases.overdue(self._loop.time(), self._stall_s)):
+            why = (
+                f"it has read epoch {overdue.epoch} of model {overdue.model} "
+                f"for {overdue.age_s:.0f} s longer than it was current"
+            )
+            self._pool.kill(overdue.worker, "stale_lease", why)
+
+
+def _give_up(prepared: Sequence[Participant], change: Change) -> None:
+    for participant in reversed(prepared):
+        participant.abort(change)
