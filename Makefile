@@ -28,7 +28,7 @@ check: setup ## lint, types, layering, formatting, generated files
 	scripts/generate_stubs --check
 	$(BIN)/python benchmarks/report.py --check
 
-check-native: setup ## ctest: plain, ASan and UBSan, TSan (short)
+check-native: setup ## ctest: plain, ASan and UBSan, TSan (short); models of the protocol
 	scripts/check_native
 
 generate: setup ## rewrite the generated files that are kept in git
