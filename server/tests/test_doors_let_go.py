@@ -55,7 +55,7 @@ def is_let_go(context: DoorContext) -> bool:
     return watched() is None
 
 
-def binary_request(*ids: int, shape: int | None = None, **headers: str) -> bytes:
+def binary_request(*ids: int, shape: int | None = None, timeout_ms: str = "20000") -> bytes:
     data = np.array(ids, np.int64).tobytes()
     tensor = {
         "name": "ids",
@@ -65,7 +65,9 @@ def binary_request(*ids: int, shape: int | None = None, **headers: str) -> bytes
     }
     text = json.dumps({"inputs": [tensor]}).encode()
     path = "/v2/models/lookup/infer"
-    return infer_request(text + data, path=path, json_bytes=len(text), headers=headers)
+    return infer_request(
+        text + data, path=path, json_bytes=len(text), headers={"Anabranch-Timeout-Ms": timeout_ms}
+    )
 
 
 def json_request(rows: int) -> bytes:
@@ -82,7 +84,7 @@ def json_request(rows: int) -> bytes:
         (json_request(60_000), 200),
         (binary_request(BAD), 400),
         (binary_request(1, shape=2), 400),
-        (binary_request(1, **{"Anabranch-Timeout-Ms": "0.001"}), 504),
+        (binary_request(1, timeout_ms="0.001"), 504),
     ],
     ids=["binary", "too long", "long json", "fails in the graph", "malformed", "late"],
 )

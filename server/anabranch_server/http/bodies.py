@@ -60,6 +60,6 @@ def decode_body(
     served = context.catalog.resolve(target.model, target.selector)
     if head.coding is not None:
         body = decompress(body, head.coding, context.limits.max_decompressed_bytes)
-    options = CallOptions(received, head.timeout_s, head.priority)
+    options = CallOptions(received, head.timeout_s, head.priority, head.routing_key)
     request, encode = target.route.decode(body, head.json_bytes, served, options)
     return request, served, encode

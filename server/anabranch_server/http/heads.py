@@ -25,6 +25,7 @@ _SINGLE: Final = frozenset(
         b"inference-header-content-length",
         b"anabranch-timeout-ms",
         b"anabranch-priority",
+        b"anabranch-routing-key",
         b"x-request-id",
         b"expect",
     }
@@ -44,6 +45,7 @@ class RequestHead(msgspec.Struct, frozen=True, gc=False):
         json_bytes: length of the JSON at the front of the body; None when not given.
         timeout_s: what `Anabranch-Timeout-Ms` grants.
         priority: what `Anabranch-Priority` says.
+        routing_key: what `Anabranch-Routing-Key` says.
     """
 
     coding: Coding | None = None
@@ -51,6 +53,7 @@ class RequestHead(msgspec.Struct, frozen=True, gc=False):
     json_bytes: int | None = None
     timeout_s: float | None = None
     priority: int | None = None
+    routing_key: str | None = None
 
 
 def read_head(fields: Mapping[bytes, bytes]) -> RequestHead:
@@ -69,12 +72,14 @@ def read_head(fields: Mapping[bytes, bytes]) -> RequestHead:
     accepts = field(b"accept-encoding")
     timeout = field(b"anabranch-timeout-ms")
     priority = field(b"anabranch-priority")
+    key = field(b"anabranch-routing-key")
     return RequestHead(
         None if coding is None else content_coding(coding),
         None if accepts is None else accepted_coding(accepts),
         None if json_bytes is None else _number("Inference-Header-Content-Length", json_bytes),
         None if timeout is None else _timeout_s(timeout),
         None if priority is None else _number("Anabranch-Priority", priority),
+        None if key is None else key.decode("utf-8", "replace"),
     )
 
 

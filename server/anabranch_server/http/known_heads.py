@@ -24,7 +24,7 @@ _NEVER: Final = frozenset(
         # These change what happens next.
         b"expect", b"transfer-encoding", b"upgrade",
         # These differ from request to request.
-        b"x-request-id", b"traceparent", b"tracestate",
+        b"x-request-id", b"traceparent", b"tracestate", b"anabranch-routing-key",
     }
 )  # fmt: skip
 

@@ -12,11 +12,13 @@ class CallOptions(msgspec.Struct, frozen=True, gc=False):
         received: `time.monotonic()` when the last byte came.
         timeout_s: shortest time limit that the transport carried; None when it carried none.
         priority: from the transport; the request's own parameter wins.
+        routing_key: from the transport; the request's own parameter wins.
     """
 
     received: float
     timeout_s: float | None = None
     priority: int | None = None
+    routing_key: str | None = None
 
 
 class ReplyForm(msgspec.Struct, frozen=True, gc=False):

@@ -165,6 +165,7 @@ class InferDecoder:
             ReplyForm(document.id, binary),
             timeout / 1e6 if timeout else None,
             priority,
+            parameters.routing_key,
         )
 
 
@@ -177,4 +178,6 @@ def _request(
     queue = served.group.settings.queue
     deadline = deadline_for(options.received, queue, options.timeout_s, terms.timeout_s)
     priority = terms.priority or options.priority or 0
-    return ScoreRequest(inputs, terms.rows, terms.outputs, deadline, priority), terms.form
+    key = options.routing_key if terms.routing_key is None else terms.routing_key
+    request = ScoreRequest(inputs, terms.rows, terms.outputs, deadline, priority, key)
+    return request, terms.form

@@ -68,7 +68,7 @@ class RequestParameters(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         timeout: microseconds; 0 means none.
         priority: 0 means the default, 1 is the highest.
-        routing_key: checked; only executors selected by key make use of it.
+        routing_key: picks the executor where executors are selected by key.
         binary_data_output: answer in binary unless an output says otherwise.
     """
 

@@ -37,6 +37,7 @@ class Terms(msgspec.Struct, frozen=True, gc=False):
         form: of the answer.
         timeout_s: the request's own limit, if any.
         priority: the request's own; 0 if none.
+        routing_key: the request's own, if any.
     """
 
     rows: int
@@ -44,6 +45,7 @@ class Terms(msgspec.Struct, frozen=True, gc=False):
     form: ReplyForm
     timeout_s: float | None
     priority: int
+    routing_key: str | int | None
 
 
 class PreparedHead(msgspec.Struct, frozen=True, gc=False):
@@ -102,10 +104,10 @@ def prepare(
         terms: what it asks for.
 
     Returns:
-        None when it holds data of its own, or bytes that need a look, or an id, which says that the
-        next request will have another one.
+        None when it holds data of its own, or bytes that need a look, or an id or a routing key,
+        which say that the next request will have another one.
     """
-    if terms.form.id is not None:
+    if terms.form.id is not None or terms.routing_key is not None:
         return None
     places: dict[str, _View] = {}
     offset = json_bytes

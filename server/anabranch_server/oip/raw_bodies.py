@@ -47,7 +47,7 @@ def read_raw_body(
         array = view_tensor(body, 0, len(body), spec, shape, limits)
     inputs, rows = served.rules.order({spec.name: array})
     deadline = deadline_for(options.received, served.group.settings.queue, options.timeout_s)
-    request = ScoreRequest(inputs, rows, (), deadline, options.priority or 0)
+    request = ScoreRequest(inputs, rows, (), deadline, options.priority or 0, options.routing_key)
     return request, ReplyForm(None, (True,) * len(served.outputs))
 
 

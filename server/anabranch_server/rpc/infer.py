@@ -79,6 +79,9 @@ class InferCall:
             outputs=contents.outputs,
             deadline=deadline,
             priority=contents.priority or metadata.priority(),
+            routing_key=(
+                metadata.routing_key() if contents.routing_key is None else contents.routing_key
+            ),
         )
         ticket = RpcTicket(request, served, self._sink)
         if not call.add_callback(ticket.cancel):

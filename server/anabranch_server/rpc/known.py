@@ -40,6 +40,7 @@ class Contents(msgspec.Struct, frozen=True, gc=False):
         outputs: indexes of the wanted outputs; empty means all.
         timeout_s: the request's own limit, if any.
         priority: the request's own; 0 if none.
+        routing_key: the request's own, if any.
     """
 
     inputs: tuple[NDArray[np.generic], ...]
@@ -47,6 +48,7 @@ class Contents(msgspec.Struct, frozen=True, gc=False):
     outputs: tuple[int, ...]
     timeout_s: float | None
     priority: int
+    routing_key: str | int | None = None
 
 
 class KnownMessage(msgspec.Struct, frozen=True, gc=False):
@@ -116,13 +118,13 @@ def learn(
         contents: what it came to.
 
     Returns:
-        None when it has typed contents, bytes that need a look each time, no rows, or an id, which
-        says that the next message will have another one.
+        None when it has typed contents, bytes that need a look each time, no rows, or an id or a
+        routing key, which say that the next message will have another one.
     """
     specs = served.inputs
     if message.id or not message.raw_input_contents or not contents.rows:
         return None
-    if any(spec.datatype in _LOOKED_AT for spec in specs):
+    if contents.routing_key is not None or any(spec.datatype in _LOOKED_AT for spec in specs):
         return None
     places = [
         (begin, end)

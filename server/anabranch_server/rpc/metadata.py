@@ -1,4 +1,4 @@
-"""Invocation metadata that the gRPC door reads: request id, timeout, priority."""
+"""Invocation metadata that the gRPC door reads: request id, timeout, priority, routing key."""
 
 import re
 from collections.abc import Iterable
@@ -21,11 +21,13 @@ class CallMetadata(msgspec.Struct, frozen=True, gc=False):
         request_id: `x-request-id`.
         sent_timeout_ms: `anabranch-timeout-ms`.
         sent_priority: `anabranch-priority`.
+        sent_routing_key: `anabranch-routing-key`.
     """
 
     request_id: str | bytes | None = None
     sent_timeout_ms: str | bytes | None = None
     sent_priority: str | bytes | None = None
+    sent_routing_key: str | bytes | None = None
 
     def timeout_s(self) -> float | None:
         """Return the timeout in seconds; None if absent.
@@ -47,12 +49,18 @@ class CallMetadata(msgspec.Struct, frozen=True, gc=False):
             return 0
         return int(_matched("anabranch-priority", self.sent_priority, _PRIORITY))
 
+    def routing_key(self) -> str | None:
+        """Return the routing key; None if absent."""
+        key = self.sent_routing_key
+        return key.decode("utf-8", "replace") if isinstance(key, bytes) else key
+
 
 def read_metadata(entries: Iterable[tuple[str, str | bytes]] | None) -> CallMetadata:
     """Pick the entries this server knows; of a repeated key the last one counts."""
     request_id: str | bytes | None = None
     timeout_ms: str | bytes | None = None
     priority: str | bytes | None = None
+    routing_key: str | bytes | None = None
     for key, value in entries or ():
         if key == "x-request-id":
             request_id = value
@@ -60,7 +68,9 @@ def read_metadata(entries: Iterable[tuple[str, str | bytes]] | None) -> CallMeta
             timeout_ms = value
         elif key == "anabranch-priority":
             priority = value
-    return CallMetadata(request_id, timeout_ms, priority)
+        elif key == "anabranch-routing-key":
+            routing_key = value
+    return CallMetadata(request_id, timeout_ms, priority, routing_key)
 
 
 def _matched(key: str, value: str | bytes, form: re.Pattern[str]) -> str:

@@ -27,12 +27,10 @@ def read_request_parameters(parameters: Parameters) -> RequestParameters:
     """
     if not parameters:
         return _NONE
-    if "routing_key" in parameters:
-        kind = parameters["routing_key"].WhichOneof("parameter_choice")
-        if kind not in ("string_param", "int64_param", "uint64_param"):
-            raise InvalidInput(f"parameter 'routing_key': expected a string or integer, got {kind}")
     return RequestParameters(
-        timeout=_natural("timeout", parameters), priority=_natural("priority", parameters)
+        timeout=_natural("timeout", parameters),
+        priority=_natural("priority", parameters),
+        routing_key=_routing_key(parameters),
     )
 
 
@@ -52,6 +50,20 @@ def read_output_parameters(parameters: Parameters) -> OutputParameters:
         classification=1 if "classification" in parameters else None,
         shared_memory_region="" if "shared_memory_region" in parameters else None,
     )
+
+
+def _routing_key(parameters: Parameters) -> str | int | None:
+    if "routing_key" not in parameters:
+        return None
+    parameter = parameters["routing_key"]
+    kind = parameter.WhichOneof("parameter_choice")
+    if kind == "string_param":
+        return parameter.string_param
+    if kind == "int64_param":
+        return parameter.int64_param
+    if kind == "uint64_param":
+        return parameter.uint64_param
+    raise InvalidInput(f"parameter 'routing_key': expected a string or integer, got {kind}")
 
 
 def _natural(name: str, parameters: Parameters) -> int | None:

@@ -73,6 +73,7 @@ class RequestReader:
             outputs=read_outputs(form, served, self._limits),
             timeout_s=parameters.timeout / 1e6 if parameters.timeout else None,
             priority=parameters.priority or 0,
+            routing_key=parameters.routing_key,
         )
         known = learn(opened.body, form, served, contents)
         if known is not None:
