@@ -110,7 +110,8 @@ class Administration(Protocol):
     async def act(self, action: Action, model: str, request: ActionRequest) -> OperationView:
         """Begin an action, wait up to `wait_s` for its end, and return it.
 
-        A version that is refused makes the operation FAILED; that is no error of the call.
+        Cancelling the wait leaves the action at work. A version that is refused makes the
+        operation FAILED; that is no error of the call.
 
         Raises:
             NotFound: no such model, or no such version of it.

@@ -23,7 +23,7 @@ from anabranch_server.rpc.threads import CallThreads
 from anabranch_wire.errors import Unsupported
 from anabranch_wire.services import INFERENCE
 
-__all__ = ["SideThreads", "service_handlers"]
+__all__ = ["SideThreads", "service_handlers", "side_handlers"]
 
 _WAITING_PER_THREAD: Final = 64
 
@@ -55,6 +55,17 @@ def service_handlers(
         side: the threads of everything else.
     """
     ids = RequestIds()
+    return (
+        _InferHandler(context, ids, scoring, side.small),
+        grpc.method_handlers_generic_handler(INFERENCE.name, _small_methods(context, ids, side)),
+        *side_handlers(health, ids, side),
+    )
+
+
+def side_handlers(
+    health: Health, ids: RequestIds, side: SideThreads
+) -> "tuple[grpc.GenericRpcHandler[bytes, bytes], ...]":
+    """Return the handlers of the services that every gRPC port has: health and reflection."""
     check = parsed(health_pb2.HealthCheckRequest, health.check)
     statuses = parsed(health_pb2.HealthListRequest, health.statuses)
     probes = {
@@ -71,8 +82,6 @@ def service_handlers(
         )
     }
     return (
-        _InferHandler(context, ids, scoring, side.small),
-        grpc.method_handlers_generic_handler(INFERENCE.name, _small_methods(context, ids, side)),
         grpc.method_handlers_generic_handler(HEALTH_SERVICE, probes),
         *(grpc.method_handlers_generic_handler(name, reflection) for name in REFLECTION_SERVICES),
     )
