@@ -117,10 +117,6 @@ def _unavailable_deployment(deployment: Deployment) -> Iterator[str]:
     executors = deployment.executors
     if executors.backend != "ort-cpu":
         yield f"executors.backend: {executors.backend}"
-    if executors.select != "least_loaded":
-        yield f"executors.select: {executors.select}"
-    if executors.cpusets:
-        yield "executors.cpusets"
     if any(deployment.traffic.split.values()):
         yield "traffic.split"
     if deployment.shadow is not None and deployment.shadow.percent > 0:

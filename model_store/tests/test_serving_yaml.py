@@ -7,6 +7,7 @@ from anabranch_model_store.serving_yaml import (
     AutoBuckets,
     Deployment,
     VersionPolicy,
+    executor_places,
     group_settings,
     parse_cpusets,
 )
@@ -110,8 +111,27 @@ def test_a_session_group_is_told_its_part() -> None:
         batching=BatchSettings(merge=False, max_rows=64, max_delay_s=50e-6, split_rows=0),
         queue=QueueSettings(9, 8, 0.007, 0.06, 3),
     )
+    pinned = group_settings(
+        deployment("executors: {select: mod, per_worker: 2, cpusets: '0;1;2-3;1,4'}"), 1, 2, 1
+    )
+    assert pinned == GroupSettings(
+        executors=2, select="mod", cpusets=(frozenset({2, 3}), frozenset({1, 4}))
+    )
     split = group_settings(deployment("batching: {split_rows: 128}"), cores_per_worker=1)
     assert split.batching.split_rows == 128
+
+
+def test_cpusets_give_the_number_of_executors_where_nothing_else_does() -> None:
+    four = tuple(frozenset({number}) for number in range(4))
+    executors = deployment("executors: {cpusets: '0;1;2;3'}").executors
+    assert executor_places(executors, 2, 7) == (2, four)
+    assert executor_places(executors, 4, 7) == (1, four)
+    assert executor_places(deployment("{}").executors, 4, 7) == (7, ())
+    with pytest.raises(InvalidInput, match="4 entries cannot be shared out evenly among 3 workers"):
+        executor_places(executors, 3, 7)
+    three = deployment("executors: {per_worker: 3, cpusets: '0;1;2;3'}").executors
+    with pytest.raises(InvalidInput, match=r"4 entries, expected 6: .* 2 workers with 3 executors"):
+        executor_places(three, 2, 7)
 
 
 def test_ten_thousand_mutations_are_read_or_refused() -> None:

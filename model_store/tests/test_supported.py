@@ -79,6 +79,7 @@ def test_a_meaning_that_would_be_ignored_is_refused(text: str, named: str) -> No
         "required: false\nmemory: {max_bytes: 9}\nversions: all\nlabels: {stable: 1}",
         "traffic: {default: stable, split: {canary: 0}, sticky: user}",
         "shadow: {label: canary, percent: 0}",
+        "executors: {select: mod, cpusets: 0-3}",
         "executors: {devices: [1], streams: separate, buckets: [1], cpu_fallback: allow}",
         "deltas: {apply: manual}\ncatch_up: allow\ngolden: warn\nwarmup: {rounds: 0}",
     ],
@@ -91,8 +92,6 @@ def test_a_deployment_that_can_be_carried_out_passes(text: str) -> None:
     ("text", "named"),
     [
         ("executors: {backend: ort-cuda}", "executors.backend: ort-cuda"),
-        ("executors: {select: mod}", "executors.select: mod"),
-        ("executors: {cpusets: 0-3}", "executors.cpusets"),
         ("traffic: {split: {canary: 5}}", "traffic.split"),
         ("shadow: {label: canary}", "shadow"),
     ],

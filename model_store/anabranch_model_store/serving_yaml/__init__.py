@@ -11,6 +11,7 @@ from anabranch_model_store.serving_yaml.execution import (
     Memory,
     Queue,
 )
+from anabranch_model_store.serving_yaml.executor_places import executor_places
 from anabranch_model_store.serving_yaml.group_settings import group_settings
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "Traffic",
     "VersionPolicy",
     "Warmup",
+    "executor_places",
     "group_settings",
     "parse_cpusets",
 ]

@@ -1,23 +1,34 @@
 """From a deployment to what a session group is told."""
 
 from anabranch_model_store.serving_yaml.deployment import Deployment
+from anabranch_model_store.serving_yaml.executor_places import executor_places
 from anabranch_runtime.settings import BatchSettings, GroupSettings, QueueSettings
 
 __all__ = ["group_settings"]
 
 
-def group_settings(deployment: Deployment, cores_per_worker: int) -> GroupSettings:
+def group_settings(
+    deployment: Deployment, cores_per_worker: int, workers: int = 1, worker: int = 0
+) -> GroupSettings:
     """Return the settings of the model's session group in one worker.
 
     Args:
         deployment: one that `check_deployment` let pass.
         cores_per_worker: usable cores / workers, at least 1: the number of executors where the
             deployment names none.
+        workers: number of worker processes.
+        worker: index of this one.
+
+    Raises:
+        InvalidInput: there are not as many processor sets as executors.
     """
     batching, queue = deployment.batching, deployment.queue
     split = {"auto": None, "off": 0}
+    executors, cpusets = executor_places(deployment.executors, workers, cores_per_worker)
     return GroupSettings(
-        executors=deployment.executors.per_worker or cores_per_worker,
+        executors=executors,
+        select=deployment.executors.select,
+        cpusets=cpusets[worker * executors :][:executors],
         batching=BatchSettings(
             merge=batching.merge,
             max_rows=None if batching.max_rows == "auto" else batching.max_rows,

@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 from typing import Final
 
-from anabranch_model_store.serving_yaml import Deployment, parse_cpusets
+from anabranch_model_store.serving_yaml import Deployment, executor_places
 from anabranch_server.processes.plans import GroupPlan, QueuePlan, StatePlan
 from anabranch_server.supervisor.desired import Desired, Loaded
-from anabranch_wire.errors import InvalidInput
 
 __all__ = ["group_plan", "state_plan"]
 
@@ -25,13 +24,7 @@ def group_plan(deployment: Deployment, workers: int, cores: int) -> GroupPlan:
         InvalidInput: there are not as many processor sets as executors.
     """
     told, batching = deployment.executors, deployment.batching
-    executors = told.per_worker or cores
-    cpusets = parse_cpusets(told.cpusets)
-    if cpusets and len(cpusets) != workers * executors:
-        raise InvalidInput(
-            f"serving.yaml: executors.cpusets: {len(cpusets)} sets; expected one for each "
-            f"executor: {workers} workers with {executors} executors each"
-        )
+    executors, cpusets = executor_places(told, workers, cores)
     split = batching.split_rows
     return GroupPlan(
         backend=told.backend,
