@@ -41,12 +41,12 @@ def how_readily_it_goes(pid: int) -> int:
 
 
 @asynccontextmanager
-async def linked() -> AsyncIterator[tuple[LoaderLink, list[int]]]:
+async def linked(cache: Path) -> AsyncIterator[tuple[LoaderLink, list[int]]]:
     """A link whose loaders this process starts; yields it and the pids of them."""
     pids: list[int] = []
 
     def start() -> None:
-        pid, channel, pidfd = started_loader()
+        pid, channel, pidfd = started_loader(cache)
         pids.append(pid)
         link.attach(pid, channel, pidfd)
 
@@ -69,17 +69,19 @@ def model(tmp_path: Path) -> Path:
 @on_loop
 async def test_a_good_version_is_found_with_all_that_serving_it_takes(model: Path) -> None:
     phases: list[str] = []
-    async with linked() as (link, pids):
+    async with linked(model.parent / "cache") as (link, pids):
         found = await link.load(request(model), lambda progress: phases.append(progress.phase))
         assert link.pid == pids[0]
         assert os.sched_getscheduler(pids[0]) == os.SCHED_IDLE
         assert how_readily_it_goes(pids[0]) > 0
 
     plan = found.version
-    assert phases == ["fetching", "verifying", "importing", "comparing"]
-    assert set(found.phase_ms) == {"verifying", "importing", "comparing"}
+    assert phases == ["fetching", "verifying", "importing", "comparing", "building"]
+    assert set(found.phase_ms) == {"verifying", "importing", "comparing", "building"}
     assert (plan.model, plan.version, plan.delta) == ("scale", 1, 0)
-    assert plan.path == str((model / "1" / "model.onnx").resolve())
+    assert plan.optimized
+    assert Path(plan.path).is_relative_to(model.parent / "cache" / "graphs")
+    assert (model / plan.path).stat().st_size > 0
     assert plan.weight_bytes == (model / "1" / "model.onnx").stat().st_size
     assert plan.rows.independent
     assert [tensor.name for tensor in plan.inputs] == ["x"]
@@ -91,6 +93,27 @@ async def test_a_good_version_is_found_with_all_that_serving_it_takes(model: Pat
 
 
 @on_loop
+async def test_what_cannot_be_cached_is_built_from_the_repository_and_said(model: Path) -> None:
+    (model.parent / "cache").write_bytes(b"a file where the folder should be")
+    async with linked(model.parent / "cache") as (link, _):
+        plan = (await link.load(request(model), ignore)).version
+    assert not plan.optimized
+    assert plan.path == str((model / "1" / "model.onnx").resolve())
+    assert any("cache folder" in note for note in plan.notes)
+
+
+@on_loop
+async def test_a_later_loader_finds_what_was_built(model: Path) -> None:
+    paths = []
+    for _ in range(2):
+        async with linked(model.parent / "cache") as (link, _):
+            paths.append((await link.load(request(model), ignore)).version.path)
+    first, second = (Path(path) for path in paths)
+    assert first == second
+    assert len(list(first.parent.parent.iterdir())) == 1
+
+
+@on_loop
 async def test_a_manifest_says_step_event_time_and_when_it_was_published(
     tmp_path: Path,
 ) -> None:
@@ -98,7 +121,7 @@ async def test_a_manifest_says_step_event_time_and_when_it_was_published(
     published = publish_version(
         tmp_path / "scale", tmp_path / "made" / "model.onnx", version=7, step=12, event_time=34.5
     )
-    async with linked() as (link, _):
+    async with linked(tmp_path / "cache") as (link, _):
         found = await link.load(request(tmp_path / "scale", 7), ignore)
     assert (found.version.step, found.version.event_time) == (12, 34.5)
     assert found.version.published is not None
@@ -112,7 +135,7 @@ async def test_refusals_keep_their_kind_and_the_loader_goes_on(tmp_path: Path) -
     publish_version(folder, tmp_path / "made" / "model.onnx", version=1)
     graph = folder / "1" / "model.onnx"
     whole = graph.read_bytes()
-    async with linked() as (link, pids):
+    async with linked(tmp_path / "cache") as (link, pids):
         graph.write_bytes(whole[:-1])
         with pytest.raises(Corrupt, match=r"model\.onnx: expected \d+ bytes, found"):
             await link.load(request(folder), ignore)
@@ -129,7 +152,7 @@ async def test_refusals_keep_their_kind_and_the_loader_goes_on(tmp_path: Path) -
 async def test_a_loader_that_dies_is_replaced_and_the_version_tried_once_more(
     model: Path,
 ) -> None:
-    async with linked() as (link, pids):
+    async with linked(model.parent / "cache") as (link, pids):
 
         def kill_the_first(progress: Progress) -> None:
             if len(pids) == 1 and progress.phase == "fetching":
@@ -144,7 +167,7 @@ async def test_a_loader_that_dies_is_replaced_and_the_version_tried_once_more(
 async def test_a_version_that_kills_every_loader_is_refused_and_the_next_one_served(
     model: Path,
 ) -> None:
-    async with linked() as (link, pids):
+    async with linked(model.parent / "cache") as (link, pids):
 
         def kill(progress: Progress) -> None:
             os.kill(pids[-1], signal.SIGKILL)
@@ -162,7 +185,7 @@ async def test_requests_wait_for_each_other_and_a_cancelled_one_ends_its_loader(
     model: Path,
 ) -> None:
     scale_model(model / "2")
-    async with linked() as (link, pids):
+    async with linked(model.parent / "cache") as (link, pids):
         begun = asyncio.Event()
         first = asyncio.create_task(link.load(request(model), lambda progress: begun.set()))
         second = asyncio.create_task(link.load(request(model, 2), ignore))
@@ -181,9 +204,11 @@ async def test_without_a_launcher_the_reason_is_said(model: Path) -> None:
 
 
 @on_loop
-async def test_a_loader_without_work_ends_by_itself_and_so_does_one_without_supervisor() -> None:
+async def test_a_loader_without_work_ends_by_itself_and_so_does_one_without_supervisor(
+    tmp_path: Path,
+) -> None:
     for patience_s, close in ((0.0, False), (60.0, True)):
-        pid, channel, pidfd = started_loader(patience_s)
+        pid, channel, pidfd = started_loader(tmp_path, patience_s)
         if close:
             os.close(channel)
         _, status = await asyncio.to_thread(os.waitpid, pid, 0)

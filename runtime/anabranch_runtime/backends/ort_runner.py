@@ -22,9 +22,13 @@ class OrtModelRunner:
     """Runs models on ONNX Runtime's CPU provider, one thread; keeps the last session it made.
 
     Used by one thread at a time.
+
+    Args:
+        is_optimized: models are what the backend wrote itself, and run as they are.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_optimized: bool = False) -> None:
+        self._is_optimized = is_optimized
         self._library = import_onnxruntime()
         self._model: str | os.PathLike[str] | bytes | None = None
         self._session: OrtSession | None = None
@@ -57,6 +61,9 @@ class OrtModelRunner:
         options.intra_op_num_threads = 1
         options.inter_op_num_threads = 1
         options.log_severity_level = 4
+        if self._is_optimized:
+            level = self._library.GraphOptimizationLevel.ORT_DISABLE_ALL
+            options.graph_optimization_level = level
         source = model if isinstance(model, bytes) else str(model)
         try:
             session: OrtSession = self._library.InferenceSession(

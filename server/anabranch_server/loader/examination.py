@@ -5,13 +5,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from anabranch_model_store.preparation import PreparationPhase, prepare_version
+from anabranch_model_store.preparation import prepare_version
 from anabranch_model_store.repository import ModelFolder, VersionFolder
 from anabranch_model_store.serving_yaml import Deployment
 from anabranch_model_store.yaml_documents import read_yaml
 from anabranch_runtime.backends.ort_runner import OrtModelRunner
+from anabranch_server.loader.building import GraphBuilder
 from anabranch_server.loader.version_plans import version_plan
-from anabranch_server.processes.messages import Found, LoadVersion, Progress, Refused
+from anabranch_server.processes.messages import Found, LoadVersion, Phase, Progress, Refused
 from anabranch_wire.errors import AnabranchError
 from anabranch_wire.manifest import FILE_NAME
 from anabranch_wire.names import ModelName
@@ -21,25 +22,31 @@ __all__ = ["examine"]
 _log = logging.getLogger(__name__)
 
 
-def examine(request: LoadVersion, say: Callable[[Progress], None]) -> Found | Refused:
+def examine(
+    request: LoadVersion, say: Callable[[Progress], None], builder: GraphBuilder
+) -> Found | Refused:
     """Find out whether a version can be served.
 
     Args:
         request: which version.
         say: told what begins.
+        builder: of the graph that workers run.
     """
     phases = _Phases(lambda phase: say(Progress(request.number, phase)))
     try:
         deployment = read_yaml(request.serving_yaml.encode(), Deployment, "serving.yaml")
+        builder.prune(request.in_use)
+        runner = OrtModelRunner()  # one for each request, so that no session outlives it
         prepared = prepare_version(
             _model_folder(request),
             request.version,
             deployment,
-            OrtModelRunner(),  # one for each request, so that no session outlives it
+            runner,
             request.available_bytes,
             phases.begin,
         )
-        plan = version_plan(prepared)
+        phases.begin("building")
+        plan = version_plan(builder.build(prepared, runner))
     except AnabranchError as error:
         return Refused(request.number, type(error).__name__, error.message)
     except MemoryError:
@@ -63,13 +70,13 @@ def _model_folder(request: LoadVersion) -> ModelFolder:
 class _Phases:
     """How long each phase takes; owned by one call of `examine`."""
 
-    def __init__(self, say: Callable[[PreparationPhase], None]) -> None:
+    def __init__(self, say: Callable[[Phase], None]) -> None:
         self._say = say
-        self._now: PreparationPhase | None = None
+        self._now: Phase | None = None
         self._since_s = 0.0
         self._ms: dict[str, float] = {}
 
-    def begin(self, phase: PreparationPhase) -> None:
+    def begin(self, phase: Phase) -> None:
         self.end()
         self._now, self._since_s = phase, time.monotonic()
         self._say(phase)

@@ -3,6 +3,7 @@
 import logging
 import select
 import socket
+from pathlib import Path
 from typing import Final
 
 from anabranch_server.loader.standing import be_first_to_go, become_idle
@@ -37,7 +38,7 @@ def run_loader(boot: Boot, patience_s: float = _PATIENCE_S) -> None:
             match received.message:
                 case LoadVersion() as request:
                     is_idle = is_idle or (request.idle and become_idle())
-                    _answer(channel, request)
+                    _answer(channel, request, boot.config.folders.cache)
                 case SetLog(level=str() as level):
                     logging.getLogger().setLevel(level.upper())
                 case other:
@@ -48,11 +49,12 @@ def run_loader(boot: Boot, patience_s: float = _PATIENCE_S) -> None:
         channel.close()
 
 
-def _answer(channel: Channel[FromSupervisor], request: LoadVersion) -> None:
+def _answer(channel: Channel[FromSupervisor], request: LoadVersion, cache: Path) -> None:
     # What is said before the imports tells the supervisor that the request has arrived.
     channel.send(Progress(request.number, "fetching"))
     # Takes most of a second; at idle priority, where that is asked for.
+    from anabranch_server.loader.building import GraphBuilder
     from anabranch_server.loader.examination import examine
 
-    channel.send(examine(request, channel.send))
+    channel.send(examine(request, channel.send, GraphBuilder(cache)))
     channel.flush(_FLUSH_S)

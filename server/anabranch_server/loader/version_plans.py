@@ -34,6 +34,7 @@ def version_plan(prepared: PreparedVersion) -> VersionPlan:
         event_time=None if manifest is None else manifest.event_time,
         published=None if manifest is None else manifest.created,
         notes=prepared.notes,
+        optimized=model.optimized,
     )
 
 

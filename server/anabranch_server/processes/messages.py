@@ -248,6 +248,7 @@ class LoadVersion(Message, frozen=True):
         serving_yaml: text of the model's serving.yaml; empty where it has none.
         idle: run at idle priority, since requests are being served; a loader cannot go back.
         available_bytes: memory that the version may take; None where that is not known.
+        in_use: graph files in the cache folder that workers may still be told of.
     """
 
     number: int
@@ -258,6 +259,7 @@ class LoadVersion(Message, frozen=True):
     serving_yaml: str
     idle: bool
     available_bytes: int | None
+    in_use: tuple[str, ...] = ()
 
 
 Phase = Literal[

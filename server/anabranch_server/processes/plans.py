@@ -60,6 +60,7 @@ class VersionPlan(msgspec.Struct, frozen=True):
         delta: newest applied delta; 0 is the version as published.
         identity: what its files are: digest of the manifest or of the folder.
         path: the ONNX file to build from.
+        optimized: whether that is the optimised form, in the cache folder.
         inputs: in the graph's order.
         outputs: in the graph's order.
         rows: how rows flow through it.
@@ -91,6 +92,7 @@ class VersionPlan(msgspec.Struct, frozen=True):
     event_time: float | None = None
     published: float | None = None
     notes: tuple[str, ...] = ()
+    optimized: bool = False
 
 
 class QueuePlan(msgspec.Struct, frozen=True):

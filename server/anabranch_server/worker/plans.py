@@ -67,6 +67,7 @@ def dense_model(version: VersionPlan) -> DenseModel:
         tuple(_tensor(spec) for spec in version.inputs),
         tuple(_tensor(spec) for spec in version.outputs),
         layout,
+        version.optimized,
     )
 
 

@@ -19,10 +19,11 @@ _IMPATIENT: Final = (
 )
 
 
-def started_loader(patience_s: float | None = None) -> tuple[int, int, int]:
+def started_loader(cache: Path, patience_s: float | None = None) -> tuple[int, int, int]:
     """Start a loader and return its pid, a channel to it, and its pidfd; all are the caller's.
 
     Args:
+        cache: its cache folder.
         patience_s: how long it waits for work; None is what it does by itself.
     """
     ours, theirs = pair()
@@ -31,7 +32,9 @@ def started_loader(patience_s: float | None = None) -> tuple[int, int, int]:
         launch="0",
         launcher_pid=os.getpid(),
         launcher_started=0.0,
-        config=serve_config(read_settings({}, {}, None), str(Path(__file__).parent), cores=2),
+        config=serve_config(
+            read_settings({"cache_dir": cache}, {}, None), str(Path(__file__).parent), cores=2
+        ),
         addresses={},
         descriptors={"supervisor": theirs.fileno()},
         run_dir="",
