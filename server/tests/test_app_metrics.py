@@ -4,9 +4,16 @@ from anabranch_testing.asgi import fetch
 from anabranch_testing.doors import door_context
 
 
+async def _nothing() -> bytes:
+    return b""
+
+
 def test_the_exposition_is_served_as_prometheus_text() -> None:
+    async def text() -> bytes:
+        return b"anabranch_build_info 1\n"
+
     with door_context({}) as context:
-        app = create_metrics_app(context, lambda: b"anabranch_build_info 1\n")
+        app = create_metrics_app(context.lifecycle, text)
 
         response = fetch(app, "/metrics")
 
@@ -16,7 +23,7 @@ def test_the_exposition_is_served_as_prometheus_text() -> None:
 
 def test_probes_follow_the_lifecycle() -> None:
     with door_context({}) as context:
-        app = create_metrics_app(context, bytes)
+        app = create_metrics_app(context.lifecycle, _nothing)
         empty = fetch(app, "/health/ready")
         context.lifecycle.advance(Phase.DRAINING)
         draining = fetch(app, "/health/ready")
@@ -28,11 +35,11 @@ def test_probes_follow_the_lifecycle() -> None:
 
 
 def test_a_failing_exposition_is_an_internal_error() -> None:
-    def fail() -> bytes:
+    async def fail() -> bytes:
         raise OSError("page lost")
 
     with door_context({}) as context:
-        response = fetch(create_metrics_app(context, fail), "/metrics")
+        response = fetch(create_metrics_app(context.lifecycle, fail), "/metrics")
 
     assert response.status_code == 500
     assert "page lost" not in response.text
@@ -40,7 +47,7 @@ def test_a_failing_exposition_is_an_internal_error() -> None:
 
 def test_other_routes_are_404() -> None:
     with door_context({}) as context:
-        response = fetch(create_metrics_app(context, bytes), "/docs")
+        response = fetch(create_metrics_app(context.lifecycle, _nothing), "/docs")
 
     assert response.status_code == 404
     assert set(response.json()) == {"error"}
@@ -48,7 +55,7 @@ def test_other_routes_are_404() -> None:
 
 def test_other_routes_are_told_what_there_is() -> None:
     with door_context({}) as context:
-        response = fetch(create_metrics_app(context, bytes), "/")
+        response = fetch(create_metrics_app(context.lifecycle, _nothing), "/")
 
     wanted = "metrics are at /metrics, probes at /health/live and /health/ready"
     assert (response.status_code, response.json()) == (

@@ -3,7 +3,10 @@
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["WorkerView"]
+__all__ = ["WorkerState", "WorkerView"]
+
+WorkerState = Literal["starting", "serving", "draining", "dead"]
+"""What a worker does now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +24,7 @@ class WorkerView:
 
     index: int
     pid: int
-    state: Literal["starting", "serving", "draining", "dead"]
+    state: WorkerState
     started: float
     restarts: int
     snapshots: dict[str, str]

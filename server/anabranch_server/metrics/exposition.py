@@ -1,7 +1,8 @@
-"""What a scrape sees: the counters page and what is true at that moment, as Prometheus text."""
+"""What a scrape sees: series that were counted and values of the moment, as Prometheus text."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import accumulate
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import (
@@ -12,72 +13,46 @@ from prometheus_client.core import (
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
-from anabranch_runtime.catalog import Catalog
-from anabranch_runtime.counters import CountersPage, CountersReader, Series
-from anabranch_runtime.cpu import kernel_isa
+from anabranch_runtime.counters import Series
 from anabranch_server.metrics.names import METRICS
-from anabranch_server.metrics.process import process_figures
 
-__all__ = ["Exposition"]
+__all__ = ["Value", "exposition"]
 
 _AnyFamily = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 
 
-class Exposition(Collector):
-    """Renders the metrics of one serving process. Safe from any thread.
+class Value(NamedTuple):
+    """What is true at the moment of a scrape.
 
-    Args:
-        page: what was counted.
-        catalog: what is served, with the queues behind it.
-        version: of the server.
-        worker: index of the process among the workers.
+    Attributes:
+        name: a counter or gauge of `METRICS`.
+        labels: values of its labels, in their order.
+        value: its value.
     """
 
-    def __init__(self, page: CountersPage, catalog: Catalog, version: str, worker: int) -> None:
-        self._reader = CountersReader(page.fd)
-        self._catalog = catalog
-        self._version = version
-        self._worker = str(worker)
-        self._registry = CollectorRegistry()
-        self._registry.register(self)
-
-    def render(self) -> bytes:
-        """Return the text of a scrape, in version 0.0.4 of Prometheus' format."""
-        return generate_latest(self._registry)
-
-    def describe(self) -> Iterable[Family]:
-        """Return the metrics without values; keeps registration from reading the page."""
-        return _Families().all()
-
-    def collect(self) -> Iterable[Family]:
-        """Return every metric with its values now."""
-        families = _Families()
-        for series in self._reader.read():
-            families.add_series(series)
-        for name, labels, value in self._moment():
-            families.add(name, labels, value)
-        return families.all()
-
-    def _moment(self) -> Iterator[tuple[str, tuple[str, ...], float]]:
-        """Yield what is not counted but true now: name, label values, value."""
-        for model, state in self._catalog.states.items():
-            at = (model,)
-            groups = {served.group for served in state.versions.values()}
-            depths = [group.queue_depth() for group in groups]
-            yield "anabranch_queue_requests", at, sum(requests for requests, _ in depths)
-            yield "anabranch_queue_rows", at, sum(rows for _, rows in depths)
-            yield "anabranch_requests_in_flight", at, sum(group.in_flight() for group in groups)
-            served = None if state.default is None else state.versions.get(state.default)
-            yield "anabranch_model_ready", at, served is not None
-            if served is not None:
-                yield "anabranch_snapshot_version", at, served.snapshot.version
-                yield "anabranch_snapshot_delta", at, served.snapshot.delta
-        yield "anabranch_build_info", (self._version, "ort-cpu", kernel_isa()), 1
-        for name, value in process_figures().items():
-            yield name, (self._worker,), value
+    name: str
+    labels: tuple[str, ...]
+    value: float
 
 
-class _Families:
+def exposition(series: Iterable[Series], values: Iterable[Value]) -> bytes:
+    """Return the text of a scrape, in version 0.0.4 of Prometheus' format. Safe from any thread.
+
+    Args:
+        series: of counters pages; each once.
+        values: beside them.
+    """
+    families = _Families()
+    for one in series:
+        families.add_series(one)
+    for name, labels, value in values:
+        families.add(name, labels, value)
+    registry = CollectorRegistry()
+    registry.register(families)
+    return generate_latest(registry)
+
+
+class _Families(Collector):
     """Prometheus families of all metrics, filled one series at a time."""
 
     def __init__(self) -> None:
@@ -86,7 +61,7 @@ class _Families:
             for name, metric in METRICS.items()
         }
 
-    def all(self) -> Iterable[Family]:
+    def collect(self) -> Iterable[Family]:
         """Return the families, in the order of `METRICS`."""
         return self._families.values()
 
@@ -97,7 +72,7 @@ class _Families:
         family.add_metric(labels, value)
 
     def add_series(self, series: Series) -> None:
-        """Add a series of the page; its labels come by name."""
+        """Add a series of a page; its labels come by name."""
         values = dict(series.labels)
         labels = [values[name] for name in METRICS[series.name].labels]
         family = self._families[series.name]

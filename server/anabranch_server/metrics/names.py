@@ -7,7 +7,16 @@ from typing import Final
 
 from anabranch_runtime.counters import Kind
 
-__all__ = ["BYTES", "LATENCY_S", "METRICS", "REQUESTS", "ROWS", "UNKNOWN_MODEL", "Metric"]
+__all__ = [
+    "BYTES",
+    "LATENCY_S",
+    "METRICS",
+    "RELOAD_S",
+    "REQUESTS",
+    "ROWS",
+    "UNKNOWN_MODEL",
+    "Metric",
+]
 
 UNKNOWN_MODEL: Final = "_unknown"
 """Value of the label `model` for every name that is not a model of the catalog."""
@@ -20,6 +29,10 @@ LATENCY_S: Final = (
 ROWS: Final = tuple(float(2**power) for power in range(13))
 REQUESTS: Final = ROWS[:9]
 BYTES: Final = tuple(float(4**power) for power in range(3, 14))
+RELOAD_S: Final = (
+    *(0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0),
+    *(10.0, 20.0, 60.0, 120.0, 300.0, 600.0),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +111,45 @@ METRICS: Final[Mapping[str, Metric]] = MappingProxyType(
         "anabranch_executor_restarts_total": Metric(
             "counter", ("reason",), "Executor threads that ended and were replaced."
         ),
+        "anabranch_worker_restarts_total": Metric(
+            "counter", ("reason",), "Worker processes that ended and were started again."
+        ),
+        "anabranch_workers": Metric("gauge", ("state",), "Worker processes."),
+        "anabranch_reloads_total": Metric(
+            "counter",
+            ("model", "kind", "result"),
+            "Changes of what a model serves, and attempts that failed.",
+        ),
+        "anabranch_reload_failures_total": Metric(
+            "counter", ("model", "reason"), "Failed attempts to change what a model serves."
+        ),
+        "anabranch_reload_duration_seconds": Metric(
+            "histogram",
+            ("model", "kind", "phase"),
+            "Time that a change of what a model serves spent in each phase.",
+            RELOAD_S,
+        ),
+        "anabranch_publish_to_served_seconds": Metric(
+            "histogram",
+            ("model", "kind"),
+            "From the publication of a version to its first request.",
+            RELOAD_S,
+        ),
         "anabranch_snapshot_version": Metric(
             "gauge", _MODEL, "Version that answers requests naming none."
         ),
         "anabranch_snapshot_delta": Metric(
             "gauge", _MODEL, "Newest applied delta of that version; 0 as published."
+        ),
+        "anabranch_snapshot_step": Metric("gauge", _MODEL, "Training step of that version."),
+        "anabranch_snapshot_event_timestamp_seconds": Metric(
+            "gauge", _MODEL, "Newest event that it was trained on, seconds since 1970."
+        ),
+        "anabranch_snapshot_published_timestamp_seconds": Metric(
+            "gauge", _MODEL, "When it was published, seconds since 1970."
+        ),
+        "anabranch_snapshot_applied_timestamp_seconds": Metric(
+            "gauge", _MODEL, "Since when it is served, seconds since 1970."
         ),
         "anabranch_model_ready": Metric(
             "gauge", _MODEL, "1 if the model can answer requests naming no version, else 0."

@@ -17,6 +17,7 @@ from anabranch_runtime.observing import DropReason, RestartReason, ShedReason
 from anabranch_runtime.requests import Ticket
 from anabranch_server.doors import CutReason, Protocol
 from anabranch_server.metrics.names import METRICS, UNKNOWN_MODEL
+from anabranch_server.trace_context import TraceContext
 from anabranch_wire.errors import Unavailable
 
 __all__ = ["ModelCounters", "RequestCounters", "create_page"]
@@ -97,6 +98,7 @@ class RequestCounters:
         self._failed: dict[tuple[str, Protocol, str], _AnyRecorder] = {}
         self._open: dict[Protocol, int] = {}
         self._open_recorders: dict[Protocol, _AnyRecorder] = {}
+        self._shed: dict[tuple[str, ShedReason], _AnyRecorder] = {}
         self._cut: dict[tuple[Protocol, CutReason], _AnyRecorder] = {}
 
     def scored(
@@ -107,6 +109,7 @@ class RequestCounters:
         bytes_in: int,
         bytes_out: int,
         request_id: str,
+        trace: TraceContext | None = None,
     ) -> None:
         """Count a scored answer; see `RequestObserver`."""
         snapshot = ticket.version.snapshot
@@ -131,11 +134,22 @@ class RequestCounters:
         duration_s: float,
         bytes_in: int,
         request_id: str,
+        trace: TraceContext | None = None,
     ) -> None:
         """Count an answer that is an error; see `RequestObserver`."""
         key = (model if self._catalog.knows(model) else UNKNOWN_MODEL, protocol, code)
         recorder = self._failed.get(key) or self._make_failed(key)
         recorder.record(1.0, duration_s, bytes_in)
+
+    def shed(self, model: str, reason: ShedReason) -> None:
+        """Count a request refused at the door; see `RequestObserver`."""
+        key = (model if model in self._catalog.states else UNKNOWN_MODEL, reason)
+        with self._lock:
+            recorder = self._shed.get(key)
+            if recorder is None:
+                recorder = self._series.recorder({"anabranch_requests_shed_total": key})
+                self._shed[key] = recorder
+        recorder.record(1.0)
 
     def connections(self, protocol: Protocol, change: int) -> None:
         """Count a connection that came or went; see `RequestObserver`."""

@@ -38,21 +38,25 @@ class Totals:
     Args:
         path: the file; need not be there.
         launch: name of the running launcher; what an earlier one left is dropped.
+        own: what this process counts itself; it is kept for the next one when the file is written.
     """
 
-    def __init__(self, path: Path, launch: str) -> None:
+    def __init__(
+        self, path: Path, launch: str, own: Callable[[], Iterable[Series]] = tuple
+    ) -> None:
         self._path = path
+        self._own = own
         kept = _read(path, launch)
         self._launch = launch
         self._series = kept.series
         self._restarts: Counter[str] = Counter(kept.restarts)
         self._incarnations = kept.incarnations
         self._ends: dict[int, str] = {}
+        self._saved: list[Series] = []
 
-    @property
-    def series(self) -> list[Series]:
-        """What dead workers counted; not to be changed."""
-        return self._series
+    def all_series(self) -> list[Series]:
+        """Return what dead processes counted, and what this one does."""
+        return added_up([self._series, self._own()])
 
     @property
     def restarts(self) -> Mapping[str, int]:
@@ -79,9 +83,15 @@ class Totals:
         """Drop the series that nobody wants to see again."""
         self._series = [one for one in self._series if not is_over(one)]
 
+    def save_if_changed(self) -> None:
+        """Write the file where this process has counted something since it was written."""
+        if list(self._own()) != self._saved:
+            self.save()
+
     def save(self) -> None:
         """Write the file; that it cannot be written is said, and costs nothing but the totals."""
-        content = _File(self._launch, self._series, dict(self._restarts), self._incarnations)
+        content = _File(self._launch, self.all_series(), dict(self._restarts), self._incarnations)
+        self._saved = list(self._own())
         beside = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         try:
             beside.write_bytes(msgspec.msgpack.encode(content))

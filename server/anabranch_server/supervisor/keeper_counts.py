@@ -5,14 +5,14 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final, Literal
 
+from anabranch_server.metrics.names import RELOAD_S
+
 __all__ = ["DURATION_BOUNDS", "Durations", "ReloadCounts", "ReloadKind", "ReloadResult"]
 
 ReloadKind = Literal["version", "delta", "rollback", "config"]
 ReloadResult = Literal["ok", "failed"]
 
-DURATION_BOUNDS: Final = (
-    0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0, 120.0, 300.0, 600.0,
-)  # fmt: skip
+DURATION_BOUNDS: Final = RELOAD_S
 """Upper bounds of the buckets, seconds; a last bucket has no bound."""
 
 

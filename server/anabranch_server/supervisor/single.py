@@ -17,10 +17,10 @@ from anabranch_server.asgi_server import AsgiServer
 from anabranch_server.config import ServeConfig
 from anabranch_server.lifecycle import Phase
 from anabranch_server.loading import Loader
-from anabranch_server.metrics import Exposition
 from anabranch_server.ports import Claims
 from anabranch_server.ready import Ready, remove_ready, seconds_since_start, write_ready
 from anabranch_server.supervisor.single_administration import SingleAdministration
+from anabranch_server.supervisor.single_exposition import SingleExposition
 from anabranch_server.worker import Worker
 from anabranch_wire.errors import Unavailable
 
@@ -54,10 +54,10 @@ class Supervisor:
         if config.ready_file is not None:
             self._ready_files.append(config.ready_file)
         context = worker.context
-        exposition = Exposition(worker.page, worker.catalog, context.server_version, worker.index)
+        exposition = SingleExposition(worker, context.server_version)
         administration = SingleAdministration(config.shown, worker, loader)
         self._metrics = AsgiServer(
-            create_metrics_app(context, exposition.render), claims.metrics, config.limits
+            create_metrics_app(worker.lifecycle, exposition.render), claims.metrics, config.limits
         )
         self._admin = AsgiServer(
             create_admin_app(administration, context.server_version), claims.admin, config.limits

@@ -1,0 +1,57 @@
+"""When the series of versions and models that are no longer served vanish from scrapes.
+
+Not at once: whoever scrapes every few seconds must see the last values.
+"""
+
+from collections.abc import Collection
+from typing import Final
+
+from anabranch_runtime.counters import Series
+from anabranch_server.metrics.names import UNKNOWN_MODEL
+
+__all__ = ["Vanishing"]
+
+_AFTER_S: Final = 300.0
+
+_Owner = tuple[str, str]
+"""Model, and version; an empty version is the model itself."""
+
+
+class Vanishing:
+    """Remembers what was unloaded, and when. Times are of one clock, given by the caller."""
+
+    def __init__(self, after_s: float = _AFTER_S) -> None:
+        self._after_s = after_s
+        self._loaded: dict[str, frozenset[str]] = {}
+        self._gone_s: dict[_Owner, float] = {}
+
+    def loaded(self, model: str, versions: Collection[int], now_s: float) -> None:
+        """Note which versions of a model are in memory from now on; none: it is gone."""
+        before = self._loaded.get(model, frozenset())
+        now = frozenset(map(str, versions))
+        for version in before - now:
+            self._gone_s[model, version] = now_s
+        if now:
+            self._loaded[model] = now
+            self._gone_s.pop((model, ""), None)
+        elif before:
+            del self._loaded[model]
+            self._gone_s[model, ""] = now_s
+
+    def is_over(self, series: Series, now_s: float) -> bool:
+        """Whether a series is not to be shown any more."""
+        labels = dict(series.labels)
+        model = labels.get("model")
+        if model is None or model == UNKNOWN_MODEL:
+            return False
+        return self._is_over(model, "", now_s) or (
+            "version" in labels and self._is_over(model, labels["version"], now_s)
+        )
+
+    def _is_over(self, model: str, version: str, now_s: float) -> bool:
+        loaded = self._loaded.get(model, frozenset())
+        if version in loaded or (not version and loaded):
+            return False
+        # What was unloaded before anybody took note begins its time when it is first seen.
+        gone_s = self._gone_s.setdefault((model, version), now_s)
+        return now_s - gone_s >= self._after_s
