@@ -6,6 +6,7 @@ from anabranch_wire.errors import (
     AnabranchError,
     Conflict,
     Corrupt,
+    DeadlineExceeded,
     InvalidInput,
     NotFound,
     TooLarge,
@@ -15,7 +16,9 @@ from anabranch_wire.errors import (
 
 __all__ = ["FailureReason", "failure_reason"]
 
-FailureReason = Literal["checksum", "invalid", "unreachable", "too_large", "internal"]
+FailureReason = Literal[
+    "checksum", "invalid", "unreachable", "too_large", "prepare_timeout", "behind", "internal"
+]
 
 _REASONS: Final[tuple[tuple[type[AnabranchError], FailureReason], ...]] = (
     (Corrupt, "checksum"),
@@ -24,6 +27,7 @@ _REASONS: Final[tuple[tuple[type[AnabranchError], FailureReason], ...]] = (
     (TooLarge, "too_large"),
     (NotFound, "invalid"),
     (Unavailable, "unreachable"),
+    (DeadlineExceeded, "prepare_timeout"),
     (Conflict, "unreachable"),
 )
 

@@ -1,0 +1,87 @@
+"""Versions of one model that could not be served, and when they may be tried again.
+
+A version is tried again when its files change or someone asks; one that could not be reached also
+after a while, because that may pass without a change to its files.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from anabranch_server.describe import FailureView
+from anabranch_server.load_failures import FailureReason, failure_reason
+from anabranch_wire.errors import AnabranchError, Unavailable
+
+__all__ = ["Failures"]
+
+_FIRST_RETRY_S: Final = 10.0
+_LAST_RETRY_S: Final = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    fingerprint: str
+    error: AnabranchError
+    times: int
+    retry_at_s: float | None
+
+
+class Failures:
+    """What failed with one model. Belongs to the event loop; `now_s` is its clock."""
+
+    def __init__(self) -> None:
+        self._failures: dict[int, _Failure] = {}
+        self.last: FailureView | None = None
+
+    def note(
+        self, number: int | None, fingerprint: str, error: AnabranchError, now_s: float
+    ) -> FailureView:
+        """Remember a failure of a version, or of the model where `number` is None."""
+        view = self.show(number, error, failure_reason(error))
+        if number is not None:
+            known = self._failures.get(number)
+            is_same = known is not None and known.fingerprint == fingerprint
+            times = known.times + 1 if known is not None and is_same else 1
+            self._failures[number] = _Failure(
+                fingerprint, error, times, self._retry_at_s(error, times, now_s)
+            )
+        return view
+
+    def show(self, number: int | None, error: AnabranchError, reason: FailureReason) -> FailureView:
+        """Make it the last failure, without holding it against the version."""
+        self.last = FailureView(time.time(), number, None, reason, error.message)
+        return self.last
+
+    def broken(self, now_s: float) -> Mapping[int, str]:
+        """Return version -> fingerprint of the files that are not to be tried now."""
+        return {
+            number: failure.fingerprint
+            for number, failure in self._failures.items()
+            if failure.retry_at_s is None or failure.retry_at_s > now_s
+        }
+
+    def next_retry_s(self) -> float | None:
+        """Return when the next version may be tried again by itself."""
+        return min(
+            (f.retry_at_s for f in self._failures.values() if f.retry_at_s is not None),
+            default=None,
+        )
+
+    def error_of(self, number: int) -> AnabranchError | None:
+        """Return why a version is not served."""
+        failure = self._failures.get(number)
+        return None if failure is None else failure.error
+
+    def forget(self, number: int | None = None) -> None:
+        """Let a version be tried again; None means all."""
+        if number is None:
+            self._failures.clear()
+        else:
+            self._failures.pop(number, None)
+
+    @staticmethod
+    def _retry_at_s(error: AnabranchError, times: int, now_s: float) -> float | None:
+        if not isinstance(error, Unavailable):
+            return None
+        return now_s + min(_LAST_RETRY_S, _FIRST_RETRY_S * 2.0 ** min(times - 1, 10))
