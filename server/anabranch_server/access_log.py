@@ -3,8 +3,10 @@
 import logging
 from typing import Final
 
+from anabranch_runtime.observing import ShedReason
 from anabranch_runtime.requests import Ticket
 from anabranch_server.doors import CutReason, Protocol, RequestObserver
+from anabranch_server.trace_context import TraceContext
 
 __all__ = ["AccessLog"]
 
@@ -37,9 +39,10 @@ class AccessLog:
         bytes_in: int,
         bytes_out: int,
         request_id: str,
+        trace: TraceContext | None = None,
     ) -> None:
         """Log a scored answer; see `RequestObserver`."""
-        self._counters.scored(ticket, protocol, duration_s, bytes_in, bytes_out, request_id)
+        self._counters.scored(ticket, protocol, duration_s, bytes_in, bytes_out, request_id, trace)
         if not self.is_on:
             return
         snapshot = ticket.version.snapshot
@@ -48,6 +51,7 @@ class AccessLog:
             extra={
                 "event": "request",
                 "request_id": request_id,
+                **_named(trace),
                 "protocol": protocol,
                 "model": snapshot.model,
                 "version": snapshot.version,
@@ -68,9 +72,10 @@ class AccessLog:
         duration_s: float,
         bytes_in: int,
         request_id: str,
+        trace: TraceContext | None = None,
     ) -> None:
         """Log an answer that is an error; see `RequestObserver`."""
-        self._counters.failed(model, protocol, code, duration_s, bytes_in, request_id)
+        self._counters.failed(model, protocol, code, duration_s, bytes_in, request_id, trace)
         if not self.is_on:
             return
         _log.info(
@@ -78,6 +83,7 @@ class AccessLog:
             extra={
                 "event": "request",
                 "request_id": request_id,
+                **_named(trace),
                 "protocol": protocol,
                 "model": model[:_MODEL_CHARACTERS],
                 "code": code,
@@ -86,6 +92,10 @@ class AccessLog:
             },
         )
 
+    def shed(self, model: str, reason: ShedReason) -> None:
+        """Pass it on: the refused request has a line of its own."""
+        self._counters.shed(model, reason)
+
     def connections(self, protocol: Protocol, change: int) -> None:
         """Pass it on."""
         self._counters.connections(protocol, change)
@@ -93,3 +103,7 @@ class AccessLog:
     def connection_cut(self, protocol: Protocol, reason: CutReason) -> None:
         """Pass it on."""
         self._counters.connection_cut(protocol, reason)
+
+
+def _named(trace: TraceContext | None) -> dict[str, str]:
+    return {} if trace is None else {"trace_id": trace.trace_id, "span_id": trace.span_id}

@@ -1,13 +1,16 @@
 """What every front door is given: catalog, limits, the probes' view, and who counts requests."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 from typing import Protocol as Interface
 
 from anabranch_runtime.catalog import Catalog
+from anabranch_runtime.observing import ShedReason
 from anabranch_runtime.requests import Ticket
+from anabranch_server.clients import Clients
 from anabranch_server.lifecycle import Lifecycle
 from anabranch_server.limits import Limits
+from anabranch_server.trace_context import TraceContext
 
 __all__ = ["CutReason", "DoorContext", "Protocol", "RequestObserver"]
 
@@ -29,6 +32,7 @@ class RequestObserver(Interface):
         bytes_in: int,
         bytes_out: int,
         request_id: str,
+        trace: TraceContext | None = None,
     ) -> None:
         """A request was answered with scores.
 
@@ -39,6 +43,7 @@ class RequestObserver(Interface):
             bytes_in: body bytes as received.
             bytes_out: body bytes of the answer.
             request_id: as echoed.
+            trace: which trace the caller counts it to.
         """
 
     def failed(
@@ -49,6 +54,7 @@ class RequestObserver(Interface):
         duration_s: float,
         bytes_in: int,
         request_id: str,
+        trace: TraceContext | None = None,
     ) -> None:
         """A request was answered with an error.
 
@@ -59,6 +65,15 @@ class RequestObserver(Interface):
             duration_s: from its last received byte to the answer handed to the transport.
             bytes_in: body bytes as received.
             request_id: as echoed.
+            trace: which trace the caller counts it to.
+        """
+
+    def shed(self, model: str, reason: ShedReason) -> None:
+        """A request was refused at the door for `reason`; it is told of as failed too.
+
+        Args:
+            model: name as sent, as of `failed`.
+            reason: why.
         """
 
     def connections(self, protocol: Protocol, change: int) -> None:
@@ -78,6 +93,7 @@ class DoorContext:
         lifecycle: probes and draining.
         observer: counts requests.
         server_version: package version, named in server metadata.
+        clients: who is connected.
     """
 
     catalog: Catalog
@@ -85,3 +101,4 @@ class DoorContext:
     lifecycle: Lifecycle
     observer: RequestObserver
     server_version: str
+    clients: Clients = field(default_factory=Clients)

@@ -169,7 +169,7 @@ def test_many_pipelined_requests_are_held_back_and_all_answered(peer: Peer) -> N
             assert score(response.body) == place
         else:
             assert response.status == 503
-            assert "requests of this connection wait" in json.loads(response.body)["error"]
+            assert "requests of this client wait" in json.loads(response.body)["error"]
             assert response.headers["retry-after"] == "1"
 
 

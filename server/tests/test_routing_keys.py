@@ -11,6 +11,7 @@ import pytest
 
 from anabranch_runtime.requests import Ticket
 from anabranch_server.doors import DoorContext, Protocol
+from anabranch_server.trace_context import TraceContext
 from anabranch_testing.doors import Observed, door_context
 from anabranch_testing.graphs import scale_model
 from anabranch_testing.http_doors import Peer, http_door, infer_request
@@ -33,6 +34,7 @@ class Keys(Observed):
         bytes_in: int,
         bytes_out: int,
         request_id: str,
+        trace: TraceContext | None = None,
     ) -> None:
         self.keys.append(ticket.request.routing_key)
 

@@ -13,6 +13,7 @@ import msgspec
 
 from anabranch_server.http.content_coding import Coding, compress
 from anabranch_server.oip import Reply
+from anabranch_server.trace_context import TraceContext
 from anabranch_wire.errors import AnabranchError, MethodNotAllowed, Overloaded
 from anabranch_wire.snapshots import Snapshot
 
@@ -49,7 +50,11 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
 
 
 def score_answer(
-    reply: Reply, snapshot: Snapshot, request_id: str, accepted: Coding | None
+    reply: Reply,
+    snapshot: Snapshot,
+    request_id: str,
+    accepted: Coding | None,
+    trace: TraceContext | None = None,
 ) -> Answer:
     """Return the answer to a scored request.
 
@@ -58,6 +63,7 @@ def score_answer(
         snapshot: what it was computed from.
         request_id: echoed.
         accepted: how the body may be compressed.
+        trace: echoed where the caller named one.
     """
     body = [reply.head, *reply.tensors]
     size = reply.size
@@ -69,7 +75,8 @@ def score_answer(
             accepted = None
     json_bytes = len(reply.head) if reply.tensors else 0
     lines = _score_lines(snapshot.version, snapshot.delta, size, json_bytes, accepted)
-    return Answer(b"%b%b\r\n" % (lines, request_id.encode()), body)
+    echo = b"" if trace is None else trace.lines()
+    return Answer(b"%b%b\r\n%b" % (lines, request_id.encode(), echo), body)
 
 
 @lru_cache(maxsize=1024)
@@ -91,13 +98,20 @@ def _score_lines(
     return "\r\n".join([*lines, "X-Request-Id: "]).encode()
 
 
-def error_answer(error: AnabranchError, request_id: str, *, has_body: bool = True) -> Answer:
+def error_answer(
+    error: AnabranchError,
+    request_id: str,
+    *,
+    has_body: bool = True,
+    trace: TraceContext | None = None,
+) -> Answer:
     """Return the answer for a failed request.
 
     Args:
         error: gives status and text.
         request_id: echoed.
         has_body: False for a HEAD request.
+        trace: echoed where the caller named one.
     """
     body = msgspec.json.encode({"error": error.message})
     more = b""
@@ -109,6 +123,8 @@ def error_answer(error: AnabranchError, request_id: str, *, has_body: bool = Tru
             max(1, math.ceil(wait_s)),
             max(1, math.ceil(wait_s * 1000)),
         )
+    if trace is not None:
+        more += trace.lines()
     head = b"%bContent-Type: application/json\r\nContent-Length: %d\r\nX-Request-Id: %b\r\n%b" % (
         _LINES[error.http],
         len(body),

@@ -10,6 +10,7 @@ from anabranch_server.doors import Protocol, RequestObserver
 from anabranch_server.http.answers import KEEPS
 from anabranch_server.http.content_coding import Coding
 from anabranch_server.http.loop_sink import Settled
+from anabranch_server.trace_context import TraceContext
 from anabranch_wire.errors import AnabranchError, Internal
 
 __all__ = ["Call", "Line", "public"]
@@ -42,6 +43,7 @@ class Call(msgspec.Struct, frozen=True, gc=False):
         ending: last lines of the answer's head: what the caller wants of the connection.
         accepts: how the answer may be compressed.
         is_head: the answer must not have a body.
+        trace: which trace the caller counts it to.
     """
 
     line: Line
@@ -53,6 +55,7 @@ class Call(msgspec.Struct, frozen=True, gc=False):
     ending: bytes = KEEPS
     accepts: Coding | None = None
     is_head: bool = False
+    trace: TraceContext | None = None
 
 
 def public(error: Exception, request_id: str) -> AnabranchError:

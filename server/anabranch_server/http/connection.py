@@ -24,6 +24,7 @@ from anabranch_server.http.known_heads import MAX_KNOWN_BYTES, KnownHead
 from anabranch_server.http.reading import Phase, ReadingConnection
 from anabranch_server.http.routes import Target
 from anabranch_server.http.turns import DecodingTurn, FailedTurn, HotTurn, Turn
+from anabranch_server.trace_context import read_trace
 from anabranch_wire.errors import (
     AnabranchError,
     InvalidInput,
@@ -92,14 +93,17 @@ class HotConnection(ReadingConnection):
             KEEPS,
             known.head.accepts,
         )
+        turn: Turn
         try:
-            self.turns.append(
-                self._submit(
-                    call, decode_body(shared.context, target, known.head, body, call.received)
-                )
+            self._check_caller(target)
+            turn = self._submit(
+                call, decode_body(shared.context, target, known.head, body, call.received)
             )
         except Exception as error:  # the edge of the loop
-            self.turns.append(FailedTurn(error, call))
+            turn = FailedTurn(error, call)
+        self.caller.requests += 1
+        self.turns.append(turn)
+        if turn.answer is not None:
             self.flush()
 
     def recognise(self, data: bytes, at: int) -> int:
@@ -258,17 +262,18 @@ class HotConnection(ReadingConnection):
 
     def _call(self, ending: bytes) -> Call:
         target = self._target
-        sent_id = self._fields.get(b"x-request-id")
+        field = self._fields.get
         return Call(
             self,
             self.protocol if target is None else target.route.protocol,
             "" if target is None else target.model,
-            self.shared.request_ids.choose(sent_id),
+            self.shared.request_ids.choose(field(b"x-request-id")),
             time.monotonic(),
             self._body_bytes,
             ending,
             self._head.accepts,
             self._is_head_request,
+            read_trace(field(b"traceparent"), field(b"tracestate")),
         )
 
     def _gather(self, body: bytes | memoryview) -> None:
@@ -290,24 +295,29 @@ class HotConnection(ReadingConnection):
         except Exception as error:  # the edge of the loop
             turn = FailedTurn(error, call)
         self._body = b""
+        self.caller.requests += 1
         self.turns.append(turn)
 
     def _begin(self, call: Call) -> Turn:
         if self._refusal is not None:
             raise self._refusal
-        most = self.limits.max_in_flight_per_client
-        if len(self.turns) >= most:
-            raise Overloaded(
-                f"{len(self.turns)} requests of this connection wait: at most {most} are allowed"
-            )
         target = self._target
         assert target is not None
+        self._check_caller(target)
         decode = partial(
             decode_body, self.shared.context, target, self._head, self._body, call.received
         )
         if is_long(self._head, len(self._body)):
             return DecodingTurn(call, self.decoders, decode, self._go_on)
         return self._submit(call, decode())
+
+    def _check_caller(self, target: Target) -> None:
+        """Refuse a request of a client that has too many already, over all its connections."""
+        try:
+            self.caller.check(self.limits.max_in_flight_per_client)
+        except Overloaded:
+            self.observer.shed(target.model, "client_limit")
+            raise
 
     def _submit(self, call: Call, decoded: Decoded) -> HotTurn:
         request, served, encode = decoded

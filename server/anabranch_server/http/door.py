@@ -7,15 +7,20 @@ from anabranch_server.http.connection import HotConnection
 from anabranch_server.http.infer_route import InferRoute
 from anabranch_server.http.routes import HotRoutes
 from anabranch_server.http.shared import Shared
+from anabranch_server.http.tenure import Tenure
 
 __all__ = ["hot_protocol"]
 
 
-def hot_protocol(context: DoorContext) -> type[asyncio.Protocol]:
+def hot_protocol(context: DoorContext, tenure: Tenure | None = None) -> type[asyncio.Protocol]:
     """Return a protocol class for `uvicorn.Config(http=...)`.
 
     Its hot routes are answered by the session groups of `context`; every other request goes to the
     application that uvicorn was given. All connections must belong to one event loop.
+
+    Args:
+        context: what requests are answered from.
+        tenure: how long connections stay; None lets them stay.
     """
-    routes = HotRoutes([InferRoute(context.limits)])
-    return type("HotProtocol", (HotConnection,), {"shared": Shared(context, routes)})
+    shared = Shared(context, HotRoutes([InferRoute(context.limits)]), tenure or Tenure())
+    return type("HotProtocol", (HotConnection,), {"shared": shared})

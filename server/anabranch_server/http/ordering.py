@@ -6,6 +6,7 @@ refused in the middle of its request gets time to see why.
 """
 
 import asyncio
+import math
 import time
 from collections import deque
 from functools import partial
@@ -16,6 +17,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from anabranch_server.clients import Client
 from anabranch_server.doors import Protocol
 from anabranch_server.http.answers import CLOSES
 from anabranch_server.http.calls import Call
@@ -41,6 +43,7 @@ class OrderedConnection(HttpToolsProtocol):
         turns: requests not answered yet, in order.
         heard: coarse `time.monotonic()` of the last bytes in or out.
         has_ended: the peer sends nothing more, but waits for its answers.
+        caller: who is connected; its `requests` count the turns of all its connections.
     """
 
     shared: ClassVar[Shared]
@@ -66,6 +69,9 @@ class OrderedConnection(HttpToolsProtocol):
         self.turns: deque[Turn] = deque()
         self.heard = 0.0
         self.has_ended = False
+        self.caller: Client
+        self._retires = math.inf
+        self._is_old = False
         self._is_stopping = False
         self._must_linger = False
         self._lingers_since: float | None = None
@@ -81,6 +87,8 @@ class OrderedConnection(HttpToolsProtocol):
         self.flow = self.gate = ReadGate(transport)
         self.watch.add(self)
         self.heard = self._taken_at = self.watch.now
+        self._retires = self.watch.now + self.shared.tenure.age_s()
+        self.caller = self.shared.context.clients.connect(self.client[0] if self.client else "")
         self.observer.connections(self.protocol, 1)
         if len(self.watch) > self.limits.max_connections:
             self.refuse(Overloaded(f"{self.limits.max_connections} connections are open"))
@@ -90,9 +98,12 @@ class OrderedConnection(HttpToolsProtocol):
         self.is_gone = self.is_deaf = True
         self.watch.remove(self)
         self.observer.connections(self.protocol, -1)
+        self.caller.requests -= len(self.turns)
         for turn in self.turns:
             turn.abandon()
         self.turns.clear()
+        self.shared.context.clients.disconnect(self.caller)
+        self.shared.tenure.on_closed()
         super().connection_lost(exc)
 
     def eof_received(self) -> bool:  # type: ignore[override]  # as asyncio has it
@@ -133,7 +144,9 @@ class OrderedConnection(HttpToolsProtocol):
             self._close()  # whatever is said now would be taken for a part of that answer
             return
         if cycle is not None:
+            self.caller.requests -= 1
             self.turns.pop().abandon()
+        self.caller.requests += 1
         self.turns.append(FailedTurn(error, self.describe()))
         self.flush()
 
@@ -158,12 +171,13 @@ class OrderedConnection(HttpToolsProtocol):
             turn = turns.popleft()
             done.append(turn)
             ending = turn.ending
-            if ending is CLOSES or (not turns and self._is_ending()):
+            if ending is CLOSES or (not turns and (self._is_ending() or self._retire())):
                 closes = True
                 ending = CLOSES
             ready += (answer.head, shared.dated, ending, *answer.body)
         if done:
             # Counted first: whoever has an answer finds it in the metrics.
+            self.caller.requests -= len(done)
             now = time.monotonic()
             for turn in done:
                 turn.written(now)
@@ -178,6 +192,7 @@ class OrderedConnection(HttpToolsProtocol):
         """Go on with the turn after one of ASGI; uvicorn calls it."""
         self.server_state.total_requests += 1
         if self.turns:
+            self.caller.requests -= 1
             self.turns.popleft()
         self.heard = self.watch.now
         if not self.transport.is_closing():
@@ -195,6 +210,7 @@ class OrderedConnection(HttpToolsProtocol):
         expired = [turn for turn in self.turns if turn.expire(now)]
         if expired:
             self.flush()
+        self._is_old = now >= self._retires
         waiting = self.transport.get_write_buffer_size()
         taken = self._bytes_written - waiting
         if not waiting or taken != self._bytes_taken:
@@ -225,6 +241,16 @@ class OrderedConnection(HttpToolsProtocol):
             self.has_ended or self._is_stopping or self.shared.context.lifecycle.is_draining
         ) and not self.is_receiving()
 
+    def _retire(self) -> bool:
+        """Whether the connection ends after this answer, so that its client connects anew."""
+        tenure = self.shared.tenure
+        if not (self._is_old or tenure.surplus) or self.is_receiving():
+            return False
+        if not self._is_old:
+            tenure.surplus -= 1
+        self._must_linger = True  # the next request may be on its way
+        return True
+
     def _close_when_done(self) -> None:
         if (self.has_ended or self._is_stopping) and not self.turns and not self.is_receiving():
             self.transport.close()
@@ -243,7 +269,14 @@ class OrderedConnection(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         """Queue a request for ASGI; uvicorn calls it."""
-        turn = ColdTurn(cycle, partial(super()._start_asgi_task, cycle, app))
+        turn = ColdTurn(cycle, partial(self._start_cold, cycle, app))
+        self.caller.requests += 1
         self.turns.append(turn)
         if self.turns[0] is turn:
             turn.begin()
+
+    def _start_cold(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        """Give a request to ASGI; its answer is the last one of an old connection."""
+        if self._is_old and len(self.turns) == 1:
+            cycle.keep_alive = False
+        super()._start_asgi_task(cycle, app)

@@ -8,6 +8,7 @@ from anabranch_server.http.decoders import Decoders
 from anabranch_server.http.known_heads import KnownHeads
 from anabranch_server.http.loop_sink import LoopSink
 from anabranch_server.http.routes import HotRoutes
+from anabranch_server.http.tenure import Tenure
 from anabranch_server.http.watch import Watch
 from anabranch_server.request_ids import RequestIds
 
@@ -35,15 +36,17 @@ class Shared:
     Attributes:
         context: catalog, limits, lifecycle, observer.
         routes: the table of hot URLs.
+        tenure: how long connections stay.
         known_heads: heads that need no parser.
         request_ids: chooses the ids that answers echo.
         dated_by: the default headers that `dated` was made of.
         dated: those headers as lines.
     """
 
-    def __init__(self, context: DoorContext, routes: HotRoutes) -> None:
+    def __init__(self, context: DoorContext, routes: HotRoutes, tenure: Tenure) -> None:
         self.context = context
         self.routes = routes
+        self.tenure = tenure
         self.known_heads = KnownHeads()
         self.request_ids = RequestIds()
         self._parts: LoopParts | None = None

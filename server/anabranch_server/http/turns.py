@@ -99,7 +99,7 @@ class HotTurn(LoopTicket):
             try:
                 reply = self._encode(self.outputs)
                 self.answer = score_answer(
-                    reply, self.version.snapshot, call.request_id, call.accepts
+                    reply, self.version.snapshot, call.request_id, call.accepts, call.trace
                 )
             except Exception as fault:  # the edge of the loop: one answer fails, not its neighbours
                 error = fault
@@ -132,12 +132,16 @@ class HotTurn(LoopTicket):
         failure = self._failure
         if failure is None:
             observer.scored(
-                self, call.protocol, taken_s, call.bytes_in, self._body_bytes, call.request_id
+                self,
+                call.protocol,
+                taken_s,
+                call.bytes_in,
+                self._body_bytes,
+                call.request_id,
+                call.trace,
             )
         else:
-            observer.failed(
-                call.model, call.protocol, failure.grpc, taken_s, call.bytes_in, call.request_id
-            )
+            _tell_failed(call, failure.grpc, taken_s)
 
     def abandon(self) -> None:
         """Let the group drop it if it can."""
@@ -148,7 +152,7 @@ class HotTurn(LoopTicket):
     def _fail(self, error: AnabranchError) -> None:
         call = self._call
         self._failure = error
-        self.answer = error_answer(error, call.request_id)
+        self.answer = error_answer(error, call.request_id, trace=call.trace)
 
 
 class DecodingTurn:
@@ -206,16 +210,7 @@ class DecodingTurn:
     def abandon(self) -> None:
         """Tell the observer; a body that still waits is not decoded any more."""
         self._decoders.withdraw(self)
-        call = self.call
-        taken_s = time.monotonic() - call.received
-        call.line.observer.failed(
-            call.model,
-            call.protocol,
-            Cancelled.grpc,
-            taken_s,
-            call.bytes_in,
-            call.request_id,
-        )
+        _tell_failed(self.call, Cancelled.grpc, time.monotonic() - self.call.received)
 
 
 class FailedTurn:
@@ -226,7 +221,7 @@ class FailedTurn:
         self._error = public(error, call.request_id)
         self.ending = call.ending
         self.answer: Answer | None = error_answer(
-            self._error, call.request_id, has_body=not call.is_head
+            self._error, call.request_id, has_body=not call.is_head, trace=call.trace
         )
 
     def begin(self) -> None:
@@ -242,15 +237,7 @@ class FailedTurn:
 
     def written(self, now: float) -> None:
         """Tell the observer."""
-        call = self._call
-        call.line.observer.failed(
-            call.model,
-            call.protocol,
-            self._error.grpc,
-            now - call.received,
-            call.bytes_in,
-            call.request_id,
-        )
+        _tell_failed(self._call, self._error.grpc, now - self._call.received)
 
     def abandon(self) -> None:
         """Tell the observer all the same: the request was refused."""
@@ -292,3 +279,9 @@ class ColdTurn:
         """Tell the application that the caller left."""
         self.cycle.disconnected = True
         self.cycle.message_event.set()
+
+
+def _tell_failed(call: Call, code: str, taken_s: float) -> None:
+    call.line.observer.failed(
+        call.model, call.protocol, code, taken_s, call.bytes_in, call.request_id, call.trace
+    )

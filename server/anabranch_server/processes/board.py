@@ -1,15 +1,17 @@
 """Which shared word means what: one page of epochs, one page of what workers have to do.
 
 The epoch page is written by the supervisor alone: word `slot` is the current epoch of the model
-with that slot, 0 while it has none. The balance page has words that one worker each writes:
+with that slot, 0 while it has none. The balance page is about HTTP connections; worker i alone
+writes its words, but for `sent`, to which its siblings add, and `accepting`, which the launcher
+clears when the worker has died:
 
     open(i)         connections that worker i holds
     queue(i)        requests that wait or are computed in worker i
     accepting(i)    1 while worker i takes connections, else 0
-    sent(i, j)      connections that worker i handed to worker j, ever
-    received(j)     connections that worker j took from its inbox, ever
+    sent(i)         connections that siblings handed to worker i, ever
+    received(i)     connections that worker i took from its inbox, ever
 
-What worker j holds or is about to hold is `open(j) + sum(sent(i, j) over i) - received(j)`.
+What worker i holds or is about to hold is `open(i) + sent(i) - received(i)`.
 """
 
 from typing import Final
@@ -33,7 +35,7 @@ class BalanceLayout:
     @property
     def words(self) -> int:
         """Size of the page in words."""
-        return self.workers * (self.workers + 4)
+        return 5 * self.workers
 
     def open(self, worker: int) -> int:
         """Return the index of `open`."""
@@ -51,6 +53,6 @@ class BalanceLayout:
         """Return the index of `received`."""
         return 3 * self.workers + worker
 
-    def sent(self, source: int, target: int) -> int:
+    def sent(self, worker: int) -> int:
         """Return the index of `sent`."""
-        return (4 + source) * self.workers + target
+        return 4 * self.workers + worker

@@ -11,6 +11,7 @@ from anabranch_runtime.backends.ort_cpu import OrtCpuBackend
 from anabranch_runtime.backends.protocol import DenseBackend
 from anabranch_runtime.catalog import ServingState
 from anabranch_runtime.models import DenseModel
+from anabranch_runtime.observing import ShedReason
 from anabranch_runtime.requests import Ticket
 from anabranch_runtime.served import ServedVersion
 from anabranch_runtime.session_group import SessionGroup
@@ -18,6 +19,7 @@ from anabranch_runtime.settings import BatchSettings, GroupSettings, QueueSettin
 from anabranch_server.doors import CutReason, DoorContext, Protocol
 from anabranch_server.lifecycle import Lifecycle, Phase
 from anabranch_server.limits import Limits
+from anabranch_server.trace_context import TraceContext
 from anabranch_testing.catalogs import OwnCatalog
 from anabranch_testing.groups import Counts
 from anabranch_wire.snapshots import Snapshot
@@ -33,6 +35,8 @@ class Observed:
     failures: list[tuple[str, Protocol, str]] = field(default_factory=list)
     changes: list[tuple[Protocol, int]] = field(default_factory=list)
     cuts: list[tuple[Protocol, str]] = field(default_factory=list)
+    sheds: list[tuple[str, ShedReason]] = field(default_factory=list)
+    traces: list[TraceContext | None] = field(default_factory=list)
     changed: threading.Event = field(default_factory=threading.Event)
 
     def scored(
@@ -43,9 +47,11 @@ class Observed:
         bytes_in: int,
         bytes_out: int,
         request_id: str,
+        trace: TraceContext | None = None,
     ) -> None:
         """Keep the model and the sizes."""
         assert duration_s >= 0
+        self.traces.append(trace)
         self.scores.append((ticket.version.snapshot.model, protocol, bytes_in, bytes_out))
         self.changed.set()
 
@@ -57,11 +63,17 @@ class Observed:
         duration_s: float,
         bytes_in: int,
         request_id: str,
+        trace: TraceContext | None = None,
     ) -> None:
         """Keep the model and the code."""
         assert duration_s >= 0
+        self.traces.append(trace)
         self.failures.append((model, protocol, code))
         self.changed.set()
+
+    def shed(self, model: str, reason: ShedReason) -> None:
+        """Keep model and reason."""
+        self.sheds.append((model, reason))
 
     def connections(self, protocol: Protocol, change: int) -> None:
         """Keep the change."""
