@@ -6,7 +6,7 @@ and written rarely: writers replace one immutable mapping, readers never lock.
 """
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
@@ -15,7 +15,7 @@ from anabranch_runtime.served import ServedVersion
 from anabranch_wire.errors import NotFound, Unavailable
 from anabranch_wire.names import is_label, is_version
 
-__all__ = ["Catalog", "Epochs", "ServingState"]
+__all__ = ["Catalog", "Epochs", "ServingState", "absence"]
 
 _SHOWN: Final = 20
 """How many names or versions a message lists."""
@@ -41,15 +41,26 @@ class ServingState:
 
     def absence(self) -> str:
         """Say why no version answers by default."""
-        if not self.versions:
-            return "no version is loaded"
-        label, loaded = self.default_label, f"loaded: {_numbers(self.versions)}"
-        if label is None:
-            return f"no version answers by default; {loaded}"
-        if label not in self.labels:
-            return f"default label {label!r} names no version; {loaded}"
-        version = self.labels[label]
-        return f"default label {label!r} names version {version}, which is not loaded; {loaded}"
+        return absence(self.versions, self.labels, self.default_label)
+
+
+def absence(loaded: Collection[int], labels: Mapping[str, int], default_label: str | None) -> str:
+    """Say why no version of a model answers by default.
+
+    Args:
+        loaded: numbers of the versions that requests may name.
+        labels: label -> version number, loaded or not.
+        default_label: label that was to name it; None where it is the newest loaded one.
+    """
+    if not loaded:
+        return "no version is loaded"
+    listed = f"loaded: {_numbers(loaded)}"
+    if default_label is None:
+        return f"no version answers by default; {listed}"
+    if default_label not in labels:
+        return f"default label {default_label!r} names no version; {listed}"
+    version = labels[default_label]
+    return f"default label {default_label!r} names version {version}, which is not loaded; {listed}"
 
 
 class Epochs(Protocol):
@@ -229,7 +240,7 @@ class Catalog:
         return all(state.default is not None for state in states.values() if state.required)
 
 
-def _numbers(versions: Mapping[int, ServedVersion]) -> str:
+def _numbers(versions: Iterable[int]) -> str:
     return _listed([str(number) for number in sorted(versions)])
 
 
