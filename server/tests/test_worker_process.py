@@ -18,10 +18,8 @@ from anabranch_server.processes.messages import (
     Ping,
     Pong,
     Prepare,
-    Refreshed,
     Released,
     SetLog,
-    Stats,
 )
 from anabranch_testing.workers import (
     GROUP,
@@ -132,7 +130,7 @@ def test_another_group_builds_every_version_again_and_the_old_one_goes(
     serving: RunningWorker, tmp_path: Path
 ) -> None:
     threads = serving.figures()[1]
-    wider = msgspec.structs.replace(GROUP, executors=3)
+    wider = msgspec.structs.replace(GROUP, executors=4)
     serving.switch(2, state_of(scale_plan(tmp_path, 1), group=wider))
     assert serving.hear(Released) == Released("m", 2)
 
@@ -176,6 +174,41 @@ def test_several_models_are_prepared_at_once_and_switch_each_by_itself(
     assert serving.score("other2") == ScoredBy("3", 3.0)
     with pytest.raises(urllib.error.HTTPError, match="404"):
         serving.score("other3")
+
+
+def test_an_epoch_is_not_released_while_a_request_computes_its_version(
+    worker: RunningWorker, tmp_path: Path
+) -> None:
+    worker.hear(Hello)
+    slow = scale_plan(tmp_path, 1, rounds=800_000)
+    worker.switch(1, state_of(slow))
+    worker.hear(Released)
+    worker.join()
+    answers: list[ScoredBy] = []
+    asking = threading.Thread(target=lambda: answers.append(worker.score()))
+    asking.start()
+    wait_until(lambda: worker.gauge("anabranch_requests_in_flight") == 1)
+
+    worker.switch(2, state_of(scale_plan(tmp_path, 2)))
+
+    assert worker.score() == ScoredBy("2", 2.0)  # a second executor is free
+    assert not worker.has_said(Released)
+    hello = worker.new_supervisor()
+    assert hello.models["m"].epochs == (1, 2)
+    assert not answers, "the request was over too early to see anything"
+    assert worker.hear(Released) == Released("m", 2)
+    asking.join()
+    assert answers == [ScoredBy("1", 1.0)]
+
+
+def test_where_idle_threads_starve_versions_are_built_all_the_same(tmp_path: Path) -> None:
+    with started_worker(tmp_path, "switch.prepare_timeout_s=0.001") as worker:
+        worker.hear(Hello)
+        worker.switch(1, state_of(scale_plan(tmp_path, 1)))
+        worker.join()
+
+        assert worker.score() == ScoredBy("1", 1.0)
+        assert '"event":"build_starved"' in worker.log.read_text()
 
 
 # --- what goes wrong ------------------------------------------------------------------------------
@@ -262,7 +295,6 @@ def test_without_a_supervisor_it_serves_on_and_tells_the_next_one_what_it_has(
     assert hello.is_open
     assert hello.models["m"].epochs == (2,)
     assert hello.models["m"].state == state
-    assert serving.hear(Released) == Released("m", 2)
     serving.switch(3, state_of(scale_plan(tmp_path, 3)))
     assert serving.score() == ScoredBy("3", 3.0)
 
@@ -358,13 +390,10 @@ def test_a_ping_is_answered(worker: RunningWorker) -> None:
 
 def test_gauges_are_brought_up_to_date(serving: RunningWorker) -> None:
     serving.score()
-    serving.say(Stats(3))
 
-    assert serving.hear(Refreshed) == Refreshed(3)
-    values = {series.name: series.values[0] for series in serving.series()}
-    assert values["anabranch_queue_requests"] == 0.0
-    assert values["anabranch_requests_in_flight"] == 0.0
-    assert values["anabranch_rows_total"] == 1.0
+    assert serving.gauge("anabranch_queue_requests") == 0.0
+    assert serving.gauge("anabranch_requests_in_flight") == 0.0
+    assert serving.gauge("anabranch_rows_total") == 1.0
 
 
 def test_the_log_can_be_changed(serving: RunningWorker) -> None:

@@ -117,6 +117,9 @@ def group_settings(
     if group.select not in get_args(Select):
         raise Internal(f"plan of a group: select {group.select[:40]!r} is not known")
     first = worker * group.executors
+    own = group.cpusets[first : first + group.executors]
+    if group.cpusets and len(own) < group.executors:
+        raise Internal(f"plan of a group: no cpusets for worker {worker} in {group.cpusets}")
     try:
         return GroupSettings(
             executors=group.executors,
@@ -129,9 +132,7 @@ def group_settings(
             queue=queue_settings(queue),
             max_repeated_bytes=max_repeated_bytes,
             select=cast(Select, group.select),
-            cpusets=tuple(
-                frozenset(cpus) for cpus in group.cpusets[first : first + group.executors]
-            ),
+            cpusets=tuple(frozenset(cpus) for cpus in own),
         )
     except ValueError as fault:
         raise Internal(f"plan of a group: {fault}") from None

@@ -43,7 +43,7 @@ from anabranch_server.processes.messages import (
 )
 from anabranch_server.worker.builds import Builds
 from anabranch_server.worker.counting import Counting
-from anabranch_server.worker.stock import Stock
+from anabranch_server.worker.stock import Stock, WorkerPlace
 from anabranch_server.worker.threads import FreshThreads
 from anabranch_wire.errors import AnabranchError
 
@@ -82,11 +82,10 @@ class WorkerProcess:
         )
         threads = FreshThreads()
         patience_s = boot.config.switch.prepare_timeout_s * _IDLE_SHARE
+        # Users repeated for all rows may amount to what a body may that brings them all.
+        most_repeated = boot.config.limits.max_decompressed_bytes
         self._stock = Stock(
-            boot.index,
-            boot.incarnation,
-            # Users repeated for all rows may amount to what a body may that brings them all.
-            boot.config.limits.max_decompressed_bytes,
+            WorkerPlace(boot.index, boot.incarnation, most_repeated),
             words,
             catalog,
             self._counting,
@@ -165,7 +164,6 @@ class WorkerProcess:
         self._supervisor = channel
         channel.attach(self._loop, self._on_supervisor, self._on_supervisor_gone)
         self._say(hello, [self._counting.page.fd])
-        self._stock.say_released()
 
     def _on_supervisor(self, message: FromSupervisor, fds: list[int]) -> None:
         match message:

@@ -42,8 +42,16 @@ class PreparedState:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Leaving:
-    """Versions that no state names any more since some epoch became current."""
+    """Versions that no state names any more since some epoch became current.
 
+    Attributes:
+        before: the epoch that was current until then.
+        epoch: the one that is since.
+        versions: those that may still be in use.
+        numbers: all that left.
+    """
+
+    before: int
     epoch: int
     versions: tuple[weakref.ref[ServedVersion], ...]
     numbers: frozenset[int]
@@ -60,13 +68,15 @@ class Shelf:
         slot: as given.
         states: epoch -> prepared state, rising.
         current: newest epoch that was seen in the shared word.
-        preparing: held by whoever prepares a state.
+        asked: how many states are being prepared, or wait for that; whoever prepares counts itself.
+        preparing: held by the one that is prepared.
     """
 
     def __init__(self, slot: int, make_group: MakeGroup) -> None:
         self.slot = slot
         self.states: dict[int, PreparedState] = {}
         self.current = 0
+        self.asked = 0
         self.preparing = asyncio.Lock()
         self._make_group = make_group
         self._groups: dict[GroupPlan, SessionGroup] = {}
@@ -115,9 +125,9 @@ class Shelf:
         return tuple(self._groups.values())
 
     @property
-    def is_leaving(self) -> bool:
-        """Whether requests may still read an epoch before the current one."""
-        return bool(self._leaving)
+    def epochs(self) -> tuple[int, ...]:
+        """Epochs that are prepared, or that requests may still read, rising."""
+        return tuple(sorted({*self.states, *(leaving.before for leaving in self._leaving)}))
 
     @property
     def is_moving(self) -> bool:
@@ -130,14 +140,14 @@ class Shelf:
         return not (
             self._leaving
             or self._groups
-            or self.preparing.locked()
+            or self.asked
             or any(state.plan is not None for state in self.states.values())
             or any(epoch > self.current for epoch in self.states)
         )
 
     def turn(self, epoch: int) -> PreparedState | None:
         """Note that `epoch` is current: drop every state before it and return its own."""
-        self.current = epoch
+        before, self.current = self.current, epoch
         passed = [self.states.pop(one) for one in list(self.states) if one < epoch]
         kept = {id(one) for state in self.states.values() for one in state.versions.values()}
         gone = {
@@ -148,6 +158,7 @@ class Shelf:
         }
         self._leaving.append(
             _Leaving(
+                before,
                 epoch,
                 tuple(weakref.ref(served) for served in gone.values()),
                 frozenset(served.snapshot.version for served in gone.values()),
@@ -176,7 +187,7 @@ class Shelf:
 
     def take_empty_groups(self) -> list[SessionGroup]:
         """Give up the groups that run nothing; they are the caller's to close."""
-        if self.preparing.locked():
+        if self.asked:
             return []
         named = {
             state.plan.group

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -33,7 +34,7 @@ from anabranch_server.worker.shelf import PreparedState, Shelf
 from anabranch_server.worker.threads import FreshThreads
 from anabranch_wire.errors import AnabranchError, Conflict, Internal
 
-__all__ = ["Stock"]
+__all__ = ["Stock", "WorkerPlace"]
 
 _log = logging.getLogger(__name__)
 
@@ -41,13 +42,26 @@ _POLL_S: Final = 0.005
 _RETIRE_S: Final = 10.0
 
 
+@dataclass(frozen=True, slots=True)
+class WorkerPlace:
+    """Which worker a stock belongs to.
+
+    Attributes:
+        index: number of the worker.
+        incarnation: as acknowledgements name it.
+        max_repeated_bytes: see `GroupSettings`.
+    """
+
+    index: int
+    incarnation: int
+    max_repeated_bytes: int
+
+
 class Stock:
     """Every model of a worker. Belongs to the event loop, but for what its groups do.
 
     Args:
-        worker: index of the process among the workers.
-        incarnation: as acknowledgements name it.
-        max_repeated_bytes: see `GroupSettings`.
+        place: which worker this is.
         epochs: the shared words.
         catalog: what requests see; filled here alone.
         counting: told what was loaded and unloaded.
@@ -58,9 +72,7 @@ class Stock:
 
     def __init__(
         self,
-        worker: int,
-        incarnation: int,
-        max_repeated_bytes: int,
+        place: WorkerPlace,
         epochs: Epochs,
         catalog: Catalog,
         counting: Counting,
@@ -68,9 +80,7 @@ class Stock:
         builds: Builds,
         say: Callable[[FromWorker], None],
     ) -> None:
-        self._worker = worker
-        self._incarnation = incarnation
-        self._max_repeated_bytes = max_repeated_bytes
+        self._place = place
         self._epochs = epochs
         self._catalog = catalog
         self._counting = counting
@@ -121,16 +131,10 @@ class Stock:
         held = {}
         for model, shelf in self._shelves.items():
             current = shelf.states.get(shelf.current)
-            if shelf.states:
+            if epochs := shelf.epochs:
                 plan = None if current is None else current.plan
-                held[model] = HeldModel(shelf.slot, tuple(shelf.states), plan)
+                held[model] = HeldModel(shelf.slot, epochs, plan)
         return held
-
-    def say_released(self) -> None:
-        """Tell a new supervisor what no request reads any more."""
-        for model, shelf in self._shelves.items():
-            if shelf.current and not shelf.is_leaving:
-                self._say(Released(model, shelf.current))
 
     def refresh(self) -> None:
         """Bring the gauges of the counters page up to date."""
@@ -159,8 +163,12 @@ class Stock:
         model, epoch = told.model, told.epoch
         try:
             shelf = self._shelf(model, told.slot)
-            async with shelf.preparing:
-                await self._make_ready(shelf, told)
+            shelf.asked += 1
+            try:
+                async with shelf.preparing:
+                    await self._make_ready(shelf, told)
+            finally:
+                shelf.asked -= 1
         except AnabranchError as error:
             self._say(CannotPrepare(model, epoch, type(error).__name__, error.message))
         except Exception as fault:  # the edge of preparing: one state never ends the worker
@@ -168,7 +176,7 @@ class Stock:
             text = f"{type(fault).__name__} while preparing"
             self._say(CannotPrepare(model, epoch, Internal.__name__, text))
         else:
-            self._say(Ack(model, epoch, self._incarnation))
+            self._say(Ack(model, epoch, self._place.incarnation))
 
     def _prepared(self, key: tuple[str, int], task: asyncio.Task[None]) -> None:
         if self._preparing.get(key) is task:
@@ -212,7 +220,8 @@ class Stock:
         shelf.keep(epoch, PreparedState(plan, versions))
 
     def _make_group(self, model: str, group: GroupPlan, queue: QueuePlan) -> SessionGroup:
-        settings = group_settings(group, queue, self._worker, self._max_repeated_bytes)
+        place = self._place
+        settings = group_settings(group, queue, place.index, place.max_repeated_bytes)
         self._counting.retirement.loaded(Retired(model))
         return SessionGroup(
             model,

@@ -31,7 +31,9 @@ from anabranch_server.processes.messages import (
     Message,
     NewSupervisor,
     Prepare,
+    Refreshed,
     Serving,
+    Stats,
 )
 from anabranch_server.processes.plans import (
     ArrayPlan,
@@ -58,12 +60,18 @@ __all__ = [
 
 M = TypeVar("M", bound=Message)
 
-GROUP = GroupPlan("ort-cpu", 1, "least_loaded", (), True, 16, 0.0, 0)
+GROUP = GroupPlan("ort-cpu", 2, "least_loaded", (), True, 16, 0.0, 0)
 QUEUE = QueuePlan(1024, 65_536, 5.0, 60.0, 2)
 
 
 def scale_plan(
-    folder: Path, number: int, *, factor: float | None = None, delta: int = 0, model: str = "m"
+    folder: Path,
+    number: int,
+    *,
+    factor: float | None = None,
+    delta: int = 0,
+    model: str = "m",
+    rounds: int = 1,
 ) -> VersionPlan:
     """Write a graph y = x * factor, where x and y are [N, 1] FP32, and return its plan.
 
@@ -73,12 +81,15 @@ def scale_plan(
         factor: the version's number when None, so that an answer says what computed it.
         delta: newest applied delta.
         model: model name.
+        rounds: how often it computes that; a million take about a second.
     """
     value = float(number if factor is None else factor)
     path = write_graph(
         folder / f"{model}-{number}-{delta}",
         "scale (float[N, 1] x) => (float[N, 1] y) "
-        f"<float[1, 1] w = {{{value}}}> {{ y = MatMul(x, w) }}",
+        f"<float[1, 1] w = {{{value}}}, int64 n = {{{rounds}}}, bool yes = {{1}}> {{"
+        " y = Loop(n, yes, x) <body = again (int64 i, bool c, float[N, 1] z)"
+        " => (bool d, float[N, 1] u) { d = Identity(c) u = MatMul(x, w) }> }",
     )
     example = {"x": ArrayPlan("FP32", (2, 1), np.ones((2, 1), np.float32).tobytes())}
     return VersionPlan(
@@ -196,6 +207,12 @@ class RunningWorker:
         if self._page_fd >= 0:
             os.close(self._page_fd)
         return fd
+
+    def gauge(self, name: str) -> float:
+        """Return a value of the page, brought up to date; of the first series of that name."""
+        self.say(Stats(1))
+        self.hear(Refreshed)
+        return next(series.values[0] for series in self.series() if series.name == name)
 
     def forget_page(self) -> None:
         """Close the counters page."""
