@@ -7,10 +7,11 @@ Results go to standard output, everything said to people to standard error. Exit
 
 import sys
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
+from anabranch_server.commands.actions import load, reload, rollback, unload, unpin
 from anabranch_server.commands.demo import demo
 from anabranch_server.commands.doctor import doctor
 from anabranch_server.commands.publish import publish
@@ -30,7 +31,11 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for command in (serve, demo, score, status, publish, doctor):
+_COMMANDS: Final = (
+    serve, demo, score, publish, status, load, unload, reload, rollback, unpin, doctor,
+)  # fmt: skip
+
+for command in _COMMANDS:
     app.command()(command)
 
 

@@ -16,6 +16,19 @@ CONTRACT = (
     "log-level allow-empty print-config ready-file"
 )
 CONTRACT_FLAGS = CONTRACT.split()
+COMMANDS = [
+    "serve",
+    "demo",
+    "score",
+    "publish",
+    "status",
+    "load",
+    "unload",
+    "reload",
+    "rollback",
+    "unpin",
+    "doctor",
+]
 SURROUNDINGS = {k: v for k, v in os.environ.items() if not k.startswith("ANABRANCH_")}
 
 
@@ -36,11 +49,11 @@ def run(*words: str, code: int = 0, **environ: str) -> subprocess.CompletedProce
 def test_version_and_help_say_what_there_is() -> None:
     assert run("--version").stdout == "anabranch 0.1.0\n"
     help_text = run("-h").stdout
-    for command in ("serve", "demo", "doctor", "score", "status", "publish"):
+    for command in COMMANDS:
         assert command in help_text
 
 
-@pytest.mark.parametrize("command", ["serve", "demo", "doctor", "score", "status", "publish"])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_explains_itself(command: str) -> None:
     assert "Usage" in run(command, "--help").stdout
 
