@@ -40,6 +40,7 @@ def main() -> int:
             timeout_s=options.timeout,
             warm_up_s=options.warm_up,
             max_requests=options.requests,
+            max_waiting=options.waiting,
             seed=options.seed,
         )
         headers = dict(_header(line) for line in options.header)
@@ -70,6 +71,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seconds", type=float, default=10.0, help="how long they are due")
     parser.add_argument("--warm-up", type=float, default=0.0, help="first seconds not counted")
     parser.add_argument("--requests", type=int, help="stop after so many")
+    parser.add_argument(
+        "--waiting", type=int, default=100_000, help="that may wait for a connection"
+    )
     parser.add_argument("--arrivals", choices=("constant", "poisson"), default="constant")
     parser.add_argument("--seed", type=int, default=1, help="of Poisson arrivals")
     parser.add_argument("--connections", type=int, default=64, help="kept connections")

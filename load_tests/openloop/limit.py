@@ -10,7 +10,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, cast
@@ -47,9 +46,8 @@ def measure_limit(body_bytes: int, connections: int, requests: int) -> float:
                 max_requests=number,
                 max_waiting=number,
             )
-            begin = time.monotonic()
-            measure(plan, transport, [body])
-        return requests / (time.monotonic() - begin)
+            result = measure(plan, transport, [body])
+        return result.counts.ok.count / result.elapsed_s
 
 
 @contextmanager

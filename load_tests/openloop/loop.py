@@ -98,8 +98,8 @@ class _Loop:
             sender.close()
             stopping.cancel()
             sweeping.cancel()
-        share = (time.thread_time() - cpu) * 1e9 / (time.monotonic_ns() - start_ns)
-        return self._result(seconds, share)
+        elapsed = (time.monotonic_ns() - start_ns) / 1e9
+        return self._result(seconds, elapsed, (time.thread_time() - cpu) / elapsed)
 
     async def close(self) -> None:
         for connection in self._connections:
@@ -190,12 +190,13 @@ class _Loop:
         if not self._opened:
             raise OSError(f"no connection could be made within {self._plan.timeout_s:g} s")
 
-    def _result(self, seconds: float, share: float) -> Result:
+    def _result(self, seconds: float, elapsed: float, share: float) -> Result:
         counts = self._tally.counts()
         seconds = max(seconds - self._plan.warm_up_s, 1e-9)
         return Result(
             rate=self._plan.rate,
             seconds=seconds,
+            elapsed_s=elapsed,
             counts=counts,
             ok_per_s=counts.ok.count / seconds,
             opened=self._opened,

@@ -52,6 +52,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         rate: requests a second that were to be sent.
         seconds: counted part of the time in which requests were begun.
         counts: what became of them.
+        elapsed_s: from the first request to the end of the last one, the warm-up included.
         ok_per_s: those that were answered with 2xx, by `seconds`.
         opened: connections that were opened.
         cpu_share: part of one core that the loop used.
@@ -60,6 +61,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     rate: float
     seconds: float
+    elapsed_s: float
     counts: Counts
     ok_per_s: float
     opened: int

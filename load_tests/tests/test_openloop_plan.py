@@ -38,7 +38,7 @@ def test_a_late_loop_warns_with_both_figures() -> None:
 def test_the_text_names_what_failed_and_what_to_doubt() -> None:
     seen = counts(10, 4)
     result = Result(
-        rate=2, seconds=2, counts=seen, ok_per_s=0.5, opened=1, cpu_share=0.1,
+        rate=2, seconds=2, elapsed_s=2, counts=seen, ok_per_s=0.5, opened=1, cpu_share=0.1,
         warnings=warnings(seen, 0.1),
     )  # fmt: skip
 
