@@ -157,12 +157,13 @@ def test_a_sweep_lets_go_of_what_is_older_and_of_nothing_else(tmp_path: Path) ->
     model = scale_model(tmp_path)
     epochs = OwnEpochs()
     catalog = Catalog(epochs)
-    states = [ServingState({n: served_version(model, n)}, default=n) for n in (1, 2, 3)]
-    watched = [weakref.ref(state) for state in states]
-    for epoch, state in enumerate(states, 1):
+    watched = []
+    for epoch in (1, 2, 3):
+        state = ServingState({epoch: served_version(model, epoch)}, default=epoch)
+        watched.append(weakref.ref(state))
         catalog.hold("ctr", 0, epoch, state)
+        del state
     epochs.store(0, 2)
-    del states, state
 
     assert catalog.sweep("ctr") == 2
     gc.collect()

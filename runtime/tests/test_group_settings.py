@@ -18,6 +18,14 @@ from anabranch_runtime.settings import BatchSettings, GroupSettings, QueueSettin
         ),
         (lambda: QueueSettings(priority_levels=0), "queue.priority_levels: expected at least 1"),
         (lambda: GroupSettings(executors=0), "executors 0: expected at least 1"),
+        (
+            lambda: GroupSettings(2, cpusets=(frozenset({0}),)),
+            "executors.cpusets: 1 sets for 2 executors",
+        ),
+        (
+            lambda: GroupSettings(1, cpusets=(frozenset(),)),
+            "executors.cpusets: expected at least one processor",
+        ),
         (lambda: GroupSettings(max_repeated_bytes=-1), "max_repeated_bytes: expected at least 0"),
     ],
 )

@@ -4,6 +4,7 @@ from typing import Protocol
 import numpy as np
 import pytest
 
+from anabranch_runtime.pacing import Pace
 from anabranch_runtime.pending import PendingQueue
 from anabranch_runtime.requests import ScoreRequest, Ticket
 from anabranch_runtime.served import ServedVersion
@@ -184,3 +185,139 @@ def test_drain_empties_every_level(make: Make) -> None:
 
     assert set(queue.drain()) == set(tickets)
     assert (queue.requests, queue.rows) == (0, 0)
+
+
+# --- time ---------------------------------------------------------------------------------------
+
+
+def paced(folder: Path, *, fixed_rows: float = 0.0, max_rows: int = 8) -> ServedVersion:
+    """A version whose batches were seen to take 1 s a row at 0 s."""
+    pace = Pace(max_rows, fixed_rows)
+    pace.observe(1, 1.0 + fixed_rows, now=0.0)
+    return served_version(scale_model(folder), max_rows=max_rows, pace=pace)
+
+
+def test_what_cannot_be_finished_in_time_is_not_begun(make: Make, tmp_path: Path) -> None:
+    version = paced(tmp_path)
+    queue = PendingQueue(1)
+    hopeless, good = make(4, deadline=3.9, version=version), make(4, deadline=4.0, version=version)
+    fill(queue, [hopeless, good])
+
+    assert queue.take(0.0) == ([good], [hopeless])
+    assert (queue.requests, queue.rows) == (0, 0)
+
+
+def test_a_batch_is_no_longer_than_its_members_have_time(make: Make, tmp_path: Path) -> None:
+    version = paced(tmp_path)
+    queue = PendingQueue(1)
+    patient, hasty, third = (
+        make(2, deadline=50.0, version=version),
+        make(2, deadline=5.0, version=version),
+        make(2, deadline=50.0, version=version),
+    )
+    fill(queue, [patient, hasty, third])
+
+    assert queue.take(0.0) == ([patient, hasty], [])
+    assert queue.take(0.0) == ([third], [])
+
+
+def test_who_has_no_time_for_the_batch_waits_for_the_next(make: Make, tmp_path: Path) -> None:
+    version = paced(tmp_path)
+    queue = PendingQueue(1)
+    first, hasty, third = (
+        make(2, deadline=50.0, version=version),
+        make(2, deadline=3.0, version=version),
+        make(2, deadline=50.0, version=version),
+    )
+    fill(queue, [first, hasty, third])
+
+    assert queue.take(0.0) == ([first, third], [])
+    assert queue.take(0.0) == ([hasty], [])
+
+
+def test_a_wasteful_batch_is_not_run_while_many_wait(make: Make, tmp_path: Path) -> None:
+    version = paced(tmp_path, fixed_rows=8.0)  # one row takes 9 s, eight take 16 s
+    queue = PendingQueue(1)
+    tight = make(deadline=9.5, version=version)
+    others = [make(deadline=100.0, version=version) for _ in range(8)]
+    fill(queue, [tight, *others])
+
+    assert queue.take(0.0) == (others, [tight])
+    alone = make(deadline=9.5, version=version)
+    queue.push(alone)
+    assert queue.take(0.0) == ([alone], [])
+
+
+def test_what_was_measured_long_ago_drops_nobody(make: Make, tmp_path: Path) -> None:
+    version = paced(tmp_path)
+    queue = PendingQueue(1)
+    hopeless = make(4, deadline=101.0, version=version)
+    queue.push(hopeless)
+
+    assert queue.take(100.0) == ([hopeless], [])
+
+
+def test_a_delay_leaves_time_to_compute(make: Make, tmp_path: Path) -> None:
+    queue = PendingQueue(1)
+    hasty = make(deadline=18.0, version=paced(tmp_path))
+    hasty.submitted = 10.0
+    queue.push(hasty)
+
+    assert queue.fill_time(0.5, now=10.0) == 0.0
+
+
+# --- how much waits -----------------------------------------------------------------------------
+
+
+def test_work_is_counted_by_priority(make: Make, tmp_path: Path) -> None:
+    version = paced(tmp_path, fixed_rows=8.0)
+    queue = PendingQueue(3)
+    fill(
+        queue,
+        [
+            make(4, priority=1, version=version),
+            make(8, priority=2, version=version),
+            make(8, version=version),
+        ],
+    )
+
+    assert queue.work_s(1) == pytest.approx(4 + 4)  # half a batch, and half of what one costs
+    assert queue.work_s(2) == pytest.approx(8 + 16)
+    assert queue.work_s(0) == queue.work_s(None) == pytest.approx(8 + 16 + 16)
+    assert queue.below(1) == (2, 16)
+    assert queue.below(0) == (0, 0)
+    while queue.take(0.0)[0]:
+        pass
+    assert queue.work_s(None) == 0.0
+    assert queue.below(1) == (0, 0)
+
+
+def test_the_newest_of_the_lowest_priority_makes_room(make: Make) -> None:
+    queue = PendingQueue(3)
+    high, middle, old, new = make(priority=1), make(priority=2), make(3), make(4)
+    fill(queue, [high, middle, old, new])
+
+    left = []
+    while (found := queue.newest_below(1)) is not None:
+        level, ticket = found
+        assert queue.remove_newest(level) is ticket
+        left.append(ticket)
+
+    assert left == [new, old, middle]
+    assert queue.newest_below(2) is None
+    assert (queue.requests, queue.rows) == (1, 1)
+
+
+def test_levels_change_while_tickets_wait(make: Make) -> None:
+    queue = PendingQueue(1)
+    first, second, third = make(8, priority=2), make(8, priority=1), make(8)
+    for number, ticket in enumerate((first, second, third)):
+        ticket.submitted = float(number)
+    fill(queue, [first, second, third])
+
+    queue.set_levels(3)
+    assert (queue.requests, queue.rows) == (3, 24)
+    assert queue.take(0.0)[0] == [second]
+    queue.set_levels(1)
+
+    assert [queue.take(0.0)[0] for _ in range(2)] == [[first], [third]]

@@ -34,7 +34,7 @@ class GatedBackend:
         self.gate.set()
         self.entered = threading.Semaphore(0)
         self.computed = 0
-        self.fault: Exception | None = None
+        self.fault: BaseException | None = None
         self._inner = OrtCpuBackend()
 
     def hold(self) -> None:
@@ -47,9 +47,13 @@ class GatedBackend:
         """Build `model` behind the gate."""
         return _Engine(self._run, self._inner.build(model))
 
-    def _run(self, inner: Stage) -> None:
+    def enter(self) -> None:
+        """Come to the gate with a batch and wait until it is open."""
         self.entered.release()
         assert self.gate.wait(20), "the gate was never opened"
+
+    def _run(self, inner: Stage) -> None:
+        self.enter()
         if self.fault is not None:
             raise self.fault
         self.computed += 1

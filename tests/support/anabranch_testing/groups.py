@@ -13,10 +13,11 @@ from anabranch_runtime.admission import InputRules
 from anabranch_runtime.backends.protocol import DenseBackend
 from anabranch_runtime.models import DenseModel
 from anabranch_runtime.observing import DropReason, RestartReason, ShedReason
+from anabranch_runtime.pacing import Pace
 from anabranch_runtime.requests import ReplySink, ScoreRequest, Ticket
 from anabranch_runtime.served import ServedVersion
 from anabranch_runtime.session_group import SessionGroup
-from anabranch_runtime.settings import BatchSettings, GroupSettings, QueueSettings
+from anabranch_runtime.settings import BatchSettings, GroupSettings, QueueSettings, Select
 from anabranch_wire.snapshots import Snapshot
 
 __all__ = [
@@ -83,7 +84,12 @@ class Counts:
 
 
 def served_version(
-    model: DenseModel, version: int = 1, *, mergeable: bool = True, max_rows: int = 8
+    model: DenseModel,
+    version: int = 1,
+    *,
+    mergeable: bool = True,
+    max_rows: int = 8,
+    pace: Pace | None = None,
 ) -> ServedVersion:
     """A version without a group behind it, for tests of plain bookkeeping."""
     return ServedVersion(
@@ -94,6 +100,7 @@ def served_version(
         group=cast(SessionGroup, None),
         mergeable=mergeable,
         max_rows=max_rows,
+        pace=pace or Pace(),
     )
 
 
@@ -106,11 +113,15 @@ def open_groups(backend: DenseBackend, counts: Counts) -> Iterator[MakeGroup]:
         executors: int = 1,
         batching: BatchSettings | None = None,
         queue: QueueSettings | None = None,
+        select: Select = "least_loaded",
+        cpusets: tuple[frozenset[int], ...] = (),
     ) -> SessionGroup:
         settings = GroupSettings(
             executors=executors,
             batching=batching or BatchSettings(max_rows=16, split_rows=0),
             queue=queue or QueueSettings(),
+            select=select,
+            cpusets=cpusets,
         )
         group = SessionGroup("m", settings, backend, counts)
         groups.append(group)
@@ -142,11 +153,13 @@ def ticket_of(
     *arrays: NDArray[np.generic],
     deadline_s: float = 30.0,
     priority: int = 0,
+    routing_key: str | int | None = None,
 ) -> Ticket:
     """A ticket for `arrays`, one for each input in order, admitted as a door does it."""
     named = {spec.name: array for spec, array in zip(served.inputs, arrays, strict=True)}
     inputs, rows = served.rules.order(named)
-    request = ScoreRequest(inputs, rows, (), time.monotonic() + deadline_s, priority)
+    deadline = time.monotonic() + deadline_s
+    request = ScoreRequest(inputs, rows, (), deadline, priority, routing_key)
     return Ticket(request, served, sink)
 
 
