@@ -10,7 +10,7 @@ import msgspec
 
 from anabranch_wire.errors import Unavailable
 
-__all__ = ["Ready", "remove_ready", "seconds_since_start", "write_ready"]
+__all__ = ["Ready", "read_ready", "remove_ready", "seconds_since_start", "write_ready"]
 
 
 class Ready(msgspec.Struct, frozen=True):
@@ -59,6 +59,14 @@ def write_ready(path: Path, ready: Ready) -> None:
         with suppress(OSError):
             temporary.unlink()
         raise Unavailable(f"ready file {path}: {error.strerror}") from None
+
+
+def read_ready(path: Path) -> Ready | None:
+    """Return what the file says; None where there is none that makes sense."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Ready)
+    except (OSError, msgspec.MsgspecError):
+        return None
 
 
 def remove_ready(path: Path) -> None:

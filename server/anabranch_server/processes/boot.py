@@ -26,6 +26,9 @@ class ListenAddress(msgspec.Struct, frozen=True):
     host: str
     port: int
 
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
 
 class Boot(msgspec.Struct, frozen=True):
     """What a process is told.

@@ -119,6 +119,7 @@ class Transactions:
         self._loop = asyncio.get_running_loop()
         self._pool: Workers | None = None
         self._early: dict[WorkerId, Hello] = {}
+        self._early_releases: list[tuple[WorkerId, Released]] = []
         self._greeting = asyncio.Event()
         self._agreement: Agreement | None = None
         self._adopted: dict[str, StatePlan] = {}
@@ -149,6 +150,9 @@ class Transactions:
             self._on_published(change)
         for worker, hello in hellos.items():
             self._greet(worker, hello)
+        for worker, released in self._early_releases:
+            self.answered(worker, released)
+        self._early_releases.clear()
         self._check_leases()
         self._greeting.set()
         if self._adopted:
@@ -305,8 +309,10 @@ class Transactions:
 
     def answered(self, worker: WorkerId, message: Ack | CannotPrepare | Released) -> None:
         """See `Attendant`."""
-        if self._agreement is None:  # from the time of another supervisor
-            return
+        if self._agreement is None:
+            if isinstance(message, Released):
+                self._early_releases.append((worker, message))
+            return  # the rest answers another supervisor
         match message:
             case Ack(model, epoch):
                 self._leases.hold(worker, model, epoch)
