@@ -1,24 +1,36 @@
+import os
 import resource
+from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
-from anabranch_server.config import Folders
-from anabranch_server.doctor import (
-    Check,
-    Report,
+from anabranch_server.checks import Check
+from anabranch_server.checks.machine import (
     check_cores,
-    check_folder,
     check_instructions,
     check_kernel,
+    check_memory,
+    check_open_files,
+)
+from anabranch_server.checks.processes import (
+    check_autogroup,
+    check_backlog,
+    check_idle_priority,
+    check_port_migration,
+    check_port_sharing,
+    check_process_handles,
+    check_shared_memory,
+)
+from anabranch_server.checks.software import (
+    check_folder,
     check_native_core,
     check_onnxruntime,
-    check_open_files,
-    check_port_sharing,
     check_python,
-    check_shared_memory,
-    examine,
 )
+from anabranch_server.config import Folders
+from anabranch_server.doctor import Report, examine
 from anabranch_wire.errors import Unavailable
 
 INFINITE = resource.RLIM_INFINITY
@@ -64,6 +76,19 @@ def test_whatever_is_wrong_comes_with_a_remedy(tmp_path: Path) -> None:
         (check_native_core(), "ok"),
         (check_shared_memory(), "ok"),
         (check_port_sharing(), "ok"),
+        (check_process_handles(), "ok"),
+        (check_idle_priority(), "ok"),
+        (check_memory(None), "ok"),
+        (check_memory(2 << 30), "ok"),
+        (check_memory(1 << 29), "warning"),
+        (check_port_migration("1\n"), "ok"),
+        (check_port_migration("0\n"), "warning"),
+        (check_port_migration(""), "warning"),
+        (check_backlog("4096\n"), "ok"),
+        (check_backlog("128\n"), "warning"),
+        (check_backlog(""), "ok"),
+        (check_autogroup("1\n"), "ok"),
+        (check_autogroup(""), "ok"),
     ],
 )
 def test_single_checks(check: Check, status: str) -> None:
@@ -91,11 +116,40 @@ def test_zero_or_two_runtimes_fail(monkeypatch: pytest.MonkeyPatch, message: str
     def refuse() -> None:
         raise Unavailable(message)
 
-    monkeypatch.setattr("anabranch_server.doctor.import_onnxruntime", refuse)
+    monkeypatch.setattr("anabranch_server.checks.software.import_onnxruntime", refuse)
 
     check = check_onnxruntime()
 
     assert (check.status, f"{check.found}: {check.remedy}") == ("failure", message)
+
+
+def refused(*_: object) -> NoReturn:
+    raise PermissionError(1, "Operation not permitted")
+
+
+@pytest.mark.parametrize(
+    ("call", "look", "status"),
+    [
+        ("os.memfd_create", check_shared_memory, "failure"),
+        ("os.pidfd_open", check_process_handles, "failure"),
+        ("os.sched_setscheduler", check_idle_priority, "warning"),
+    ],
+)
+def test_what_a_sandbox_forbids_is_named(
+    monkeypatch: pytest.MonkeyPatch, call: str, look: Callable[[], Check], status: str
+) -> None:
+    monkeypatch.setattr(call, refused)
+
+    check = look()
+
+    assert check.status == status
+    assert "seccomp" in check.remedy
+
+
+def test_looking_leaves_this_thread_as_it_was() -> None:
+    before = os.sched_getscheduler(0)
+    check_idle_priority()
+    assert os.sched_getscheduler(0) == before
 
 
 def test_one_failure_makes_the_report_bad() -> None:
