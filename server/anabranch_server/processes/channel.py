@@ -203,7 +203,8 @@ class Channel(Generic[M]):
 
     def _on_readable(self) -> None:
         attachment = self._attachment
-        assert attachment is not None
+        if attachment is None:
+            return  # detached by another callback of the same round
         try:
             for _ in range(_AT_ONCE):
                 if self._attachment is not attachment:
@@ -222,11 +223,9 @@ class Channel(Generic[M]):
         attachment.on_closed()
 
     def _on_writable(self) -> None:
-        try:
-            self._write_waiting()
-        finally:
-            if not self._waiting and self._attachment is not None:
-                self._attachment.loop.remove_writer(self._socket.fileno())
+        self._write_waiting()
+        if not self._waiting and self._attachment is not None:
+            self._attachment.loop.remove_writer(self._socket.fileno())
 
     def _take(self) -> Received[M] | None:
         """The next message, None at the end of the file; BlockingIOError when there is none yet."""
