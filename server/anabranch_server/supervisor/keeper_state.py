@@ -55,6 +55,7 @@ class Surroundings:
         cores: executors of a worker where a deployment names no number.
         available_bytes: memory that the machine has left; None where it is not known.
         is_serving: whether requests are being answered, so that loading must not disturb.
+        in_use: graph files of all models that workers may be told of; filled in by `Keeping`.
     """
 
     switching: Switching
@@ -66,6 +67,7 @@ class Surroundings:
     cores: int
     available_bytes: Callable[[], int | None]
     is_serving: Callable[[], bool]
+    in_use: Callable[[], tuple[str, ...]] = tuple
 
 
 class KeptModel:
@@ -216,6 +218,7 @@ class KeptModel:
                 serving_yaml=seen.serving_yaml,
                 idle=self._around.is_serving(),
                 available_bytes=await self._make_room(version),
+                in_use=self._around.in_use(),
             )
             found = await self._around.loader.load(request, self.on_progress)
         except AnabranchError as error:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Final
 
 from anabranch_server.supervisor.keeper import ModelKeeper
@@ -41,7 +42,7 @@ class Keeping:
         self, around: Surroundings, named: Collection[str] | None, settle_s: float
     ) -> None:
         self.first_look_done = asyncio.Event()
-        self._around = around
+        self._around = replace(around, in_use=self.paths)
         self._named = frozenset(check_model_name(name) for name in named or ())
         self._settle_s = settle_s
         self._keepers: dict[str, ModelKeeper] = {}
@@ -51,8 +52,10 @@ class Keeping:
 
     @property
     def keepers(self) -> Mapping[str, ModelKeeper]:
-        """Every model's keeper, by name."""
-        return self._keepers
+        """Every model's keeper, by name; a copy."""
+        return {
+            name: keeper for name, keeper in sorted(self._keepers.items()) if not keeper.is_over
+        }
 
     def keeper(self, model: str) -> ModelKeeper:
         """Return a model's keeper.
@@ -62,11 +65,24 @@ class Keeping:
         """
         keeper = self._keepers.get(model)
         if keeper is None or keeper.is_over:
-            known = sorted(self._keepers)
+            known = list(self.keepers)
             more = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
             listed = ", ".join(known[:_SHOWN]) + more
             raise NotFound(f"model {model[:140]!r} is not known; known: {listed or 'none'}")
         return keeper
+
+    def paths(self) -> tuple[str, ...]:
+        """Return the graph files of all versions that workers have or may be told of."""
+        return tuple(
+            {
+                one.plan.path
+                for keeper in self._keepers.values()
+                for one in (
+                    *keeper.kept.shelf.found.values(),
+                    *keeper.kept.shelf.in_memory.values(),
+                )
+            }
+        )
 
     def take(self, look: Look) -> None:
         """Tell every model what was seen."""

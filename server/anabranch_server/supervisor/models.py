@@ -31,7 +31,7 @@ class ModelAdministration:
 
     def models(self) -> list[ModelView]:
         """Return every model, by name."""
-        return [model_view(keeper.kept) for _, keeper in sorted(self._keeping.keepers.items())]
+        return [model_view(keeper.kept) for keeper in self._keeping.keepers.values()]
 
     def model(self, name: str) -> ModelView:
         """Return one model.
@@ -45,16 +45,14 @@ class ModelAdministration:
         """Return every version by model name, then number, with its state and the reason."""
         return [
             entry
-            for _, keeper in sorted(self._keeping.keepers.items())
+            for keeper in self._keeping.keepers.values()
             for entry in index_entries(keeper.kept)
             if entry.state == "READY" or not only_ready
         ]
 
     def snapshots(self) -> Mapping[str, str]:
         """Return model name -> snapshot that answers by default, such as `42+17`."""
-        plans = {
-            name: snapshot(keeper.kept) for name, keeper in sorted(self._keeping.keepers.items())
-        }
+        plans = {name: snapshot(keeper.kept) for name, keeper in self._keeping.keepers.items()}
         return {
             name: f"{plan.version}+{plan.delta}" if plan.delta else str(plan.version)
             for name, plan in plans.items()
