@@ -19,12 +19,19 @@ class Lane:
         pending: what waits.
         executors: who takes it.
         idle: those of them that sleep; the last one is woken first.
+        latest: `time.monotonic()` at which all of them will be free, or before.
     """
 
     def __init__(self, executors: Sequence[Executor], levels: int) -> None:
         self.pending = PendingQueue(levels)
         self.executors = executors
         self.idle: list[Executor] = []
+        self.latest = 0.0
+
+    def begin(self, executor: Executor, batch: list[Ticket], now: float) -> None:
+        """Note that an executor is given a batch."""
+        executor.begin(batch, now)
+        self.latest = max(self.latest, executor.until)
 
     def rest(self, executor: Executor) -> None:
         """Let an executor of this lane sleep."""
@@ -46,16 +53,20 @@ class Lane:
         is left to `PendingQueue.take`, since no queue is to blame.
         """
         request, pace = ticket.request, ticket.version.pace
-        if self.idle or request.deadline <= now:
+        deadline, own_s = request.deadline, pace.run_s(request.rows)
+        # As if one executor had everything: who has as much time is in time, and most have.
+        if max(self.latest, now) + self.pending.total_s + own_s <= deadline:
+            return False
+        if self.idle or deadline <= now:
             return False
         ahead = self.pending.work_s(request.priority)
         untils = [executor.until for executor in self.executors]
         # With the others in one batch, or behind them.
         earliest = max(
-            start_of(untils, 0.0, now) + pace.run_s(request.rows),
+            start_of(untils, 0.0, now) + own_s,
             start_of(untils, ahead + pace.share_s(request.rows), now),
         )
-        return earliest > request.deadline
+        return earliest > deadline
 
     def drain_s(self, now: float) -> float:
         """Seconds until an executor is free and nothing waits, if nothing else comes."""

@@ -34,12 +34,6 @@ class _Level:
         self.rows = 0
         self.work_s = 0.0
 
-    def removed(self, ticket: Ticket) -> None:
-        """Count a ticket that was taken off as gone."""
-        self.rows -= ticket.request.rows
-        # Sums of floats drift; an empty level starts anew.
-        self.work_s = self.work_s - ticket.cost_s if self.tickets else 0.0
-
 
 class PendingQueue:
     """Tickets by priority level, first come first served inside a level.
@@ -47,23 +41,26 @@ class PendingQueue:
     Attributes:
         requests: waiting tickets.
         rows: rows of the waiting tickets.
+        total_s: seconds of an executor that they are expected to take.
     """
 
     def __init__(self, levels: int) -> None:
         self._levels: tuple[_Level, ...] = tuple(_Level() for _ in range(levels))
         self.requests = 0
         self.rows = 0
+        self.total_s = 0.0
 
     def push(self, ticket: Ticket) -> None:
         """Add `ticket` at the end of its level."""
         rows = ticket.request.rows
         level = self._levels[self._index(ticket.request.priority)]
         level.tickets.append(ticket)
+        cost_s = ticket.cost_s = ticket.version.pace.share_s(rows)
         level.rows += rows
-        ticket.cost_s = ticket.version.pace.share_s(rows)
-        level.work_s += ticket.cost_s
+        level.work_s += cost_s
         self.requests += 1
         self.rows += rows
+        self.total_s += cost_s
 
     def take(self, now: float) -> tuple[list[Ticket], list[Ticket]]:
         """Remove the next batch: the first ticket, and those behind it that may go with it.
@@ -91,6 +88,8 @@ class PendingQueue:
         for level in self._levels:
             passed: list[Ticket] = []
             waiting = level.tickets
+            removed = removed_rows = 0
+            removed_s = 0.0
             while waiting and room > 0 and len(passed) < _LOOK_AHEAD:
                 ticket = waiting.popleft()
                 request = ticket.request
@@ -101,7 +100,9 @@ class PendingQueue:
                     first = ticket.version
                     pace = first.pace
                     limit = pace.rows_within(request.deadline - now, now)
-                    most = min(first.max_rows, self.rows) if first.mergeable else rows
+                    most = (
+                        min(first.max_rows, self.rows - removed_rows) if first.mergeable else rows
+                    )
                     if limit < rows or not pace.is_worth(limit, max(most, rows)):
                         late.append(ticket)
                     else:
@@ -128,11 +129,13 @@ class PendingQueue:
                 else:
                     passed.append(ticket)
                     continue
-                level.removed(ticket)
-                self.requests -= 1
-                self.rows -= rows
+                removed += 1
+                removed_rows += rows
+                removed_s += ticket.cost_s
             if passed:
                 waiting.extendleft(reversed(passed))
+            if removed:
+                self._removed(level, removed, removed_rows, removed_s)
         return batch, late
 
     def fill_time(self, delay_s: float, now: float) -> float:
@@ -163,8 +166,9 @@ class PendingQueue:
     def work_s(self, priority: int | None) -> float:
         """Seconds of an executor before a request of `priority` that comes now; None: of all."""
         levels = self._levels
-        if priority is not None:
-            levels = levels[: self._index(priority) + 1]
+        if priority is None:
+            return self.total_s
+        levels = levels[: self._index(priority) + 1]
         return sum([level.work_s for level in levels])
 
     def below(self, priority: int) -> tuple[int, int]:
@@ -184,9 +188,7 @@ class PendingQueue:
         """Remove the newest ticket of a level."""
         level = self._levels[index]
         ticket = level.tickets.pop()
-        level.removed(ticket)
-        self.requests -= 1
-        self.rows -= ticket.request.rows
+        self._removed(level, 1, ticket.request.rows, ticket.cost_s)
         return ticket
 
     # --- everything -----------------------------------------------------------------------------
@@ -206,7 +208,21 @@ class PendingQueue:
         self._levels = tuple(_Level() for _ in self._levels)
         self.requests = 0
         self.rows = 0
+        self.total_s = 0.0
         return tickets
+
+    def _removed(self, level: _Level, requests: int, rows: int, work_s: float) -> None:
+        """Count tickets that were taken off a level as gone."""
+        self.requests -= requests
+        self.rows -= rows
+        level.rows -= rows
+        level.work_s -= work_s
+        self.total_s -= work_s
+        # Sums of floats drift; what is empty starts anew.
+        if not level.tickets:
+            level.work_s = 0.0
+        if not self.requests:
+            self.total_s = 0.0
 
     def _index(self, priority: int) -> int:
         """1 is the highest level; 0 stands for the default, which is the lowest."""

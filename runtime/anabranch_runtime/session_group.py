@@ -109,8 +109,16 @@ class SessionGroup:
         with self._lock:
             if self._closed:
                 raise Unavailable(f"model {self.model!r} is being unloaded")
-            lane = lanes[0] if len(lanes) == 1 else self._lane_of(request)
-            is_full = self._is_full(request)
+            if len(lanes) == 1:
+                lane = lanes[0]
+                requests, rows = lane.pending.requests, lane.pending.rows
+            else:
+                lane = self._lane_of(request)
+                requests, rows = self._depth()
+            queue = self.settings.queue
+            is_full = requests >= queue.max_requests or (
+                requests > 0 and rows + request.rows > queue.max_rows
+            )
             if is_full and not self._can_displace(request):
                 raise self._refusal("queue_full", lane, now)
             if not lane.idle and lane.is_too_late(ticket, now):
@@ -274,14 +282,14 @@ class SessionGroup:
                     pace.observe(rows, busy_s, now)
                 given, executor.given = executor.given, None
                 if given is not None:
-                    executor.begin([given], now)
+                    lane.begin(executor, [given], now)
                     self._wake_for_the_rest(lane)
                     return [given]
                 wait_s = lane.pending.fill_time(delay_s, now) if delay_s else 0.0
                 if wait_s <= 0.0 or self._closed:
                     batch, late = lane.pending.take(now)
                     if batch or late:
-                        executor.begin(batch, now)
+                        lane.begin(executor, batch, now)
                         self._wake_for_the_rest(lane)
                     elif self._closed:
                         return None
@@ -365,6 +373,8 @@ class SessionGroup:
 
     def _can_displace(self, request: ScoreRequest) -> bool:
         """Whether lower priorities hold enough of the queue to make room for `request`."""
+        if request.priority <= 0:  # the default, which is the lowest
+            return False
         queue = self.settings.queue
         requests, rows = self._depth()
         for lane in self._lanes:

@@ -88,6 +88,7 @@ def test_arrivals_at_twice_the_capacity(
         x = np.zeros((1, 4), np.float32)
         sink = Collector()
         sent = refused = 0
+        longest_s = 0.0
         begin = time.monotonic()
         while (passed_s := time.monotonic() - begin) < SECONDS:
             while sent < 2 * capacity * passed_s:
@@ -95,7 +96,7 @@ def test_arrivals_at_twice_the_capacity(
                 try:
                     group.submit(ticket_of(served, sink, x, deadline_s=TIMEOUT_S))
                 except Overloaded as error:
-                    assert 0 < error.retry_after_s < 1.0
+                    longest_s = max(longest_s, error.retry_after_s)
                     refused += 1
             time.sleep(0.001)
         done = sink.wait(sent - refused)
@@ -105,3 +106,4 @@ def test_arrivals_at_twice_the_capacity(
     assert in_time >= 0.8 * computed
     assert in_time >= 0.4 * SECONDS * capacity
     assert refused > 0
+    assert 0.0 < longest_s < 1.0

@@ -44,7 +44,9 @@ def busy_lane(*untils: float) -> Lane:
     ]
     for executor, until in zip(executors, untils, strict=True):
         executor.until = until
-    return Lane(executors, 2)
+    lane = Lane(executors, 2)
+    lane.latest = max(untils)
+    return lane
 
 
 def ticket(version: ServedVersion, rows: int, deadline: float, priority: int = 0) -> Ticket:
