@@ -5,4 +5,4 @@ import sys
 from anabranch_server.supervisor.start import run_supervisor
 
 if __name__ == "__main__":
-    sys.exit(run_supervisor(sys.argv))
+    run_supervisor(sys.argv)

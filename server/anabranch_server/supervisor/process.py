@@ -9,19 +9,15 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from anabranch_model_store.memory import available_bytes
 from anabranch_runtime.shared_words import SharedWords
-from anabranch_server.app import create_admin_app, create_metrics_app
-from anabranch_server.asgi_server import AsgiServer
 from anabranch_server.cores import usable_cores
-from anabranch_server.describe import WorkerView
-from anabranch_server.describe.workers import WorkerState
 from anabranch_server.metrics.totals import Totals
 from anabranch_server.processes.boot import Boot
 from anabranch_server.processes.channel import Channel, ChannelClosed
@@ -32,10 +28,8 @@ from anabranch_server.processes.messages import (
     LoaderAttached,
     StartLoader,
 )
-from anabranch_server.processes.plans import StatePlan
-from anabranch_server.rpc.admin_door import AdminGrpcDoor
 from anabranch_server.supervisor.administrator import Administrator
-from anabranch_server.supervisor.agreement import Change, WorkerId
+from anabranch_server.supervisor.agreement import Change
 from anabranch_server.supervisor.announcement import Announcement
 from anabranch_server.supervisor.holds import Records
 from anabranch_server.supervisor.keeper_counts import ReloadCounts
@@ -43,23 +37,25 @@ from anabranch_server.supervisor.keeper_state import Surroundings
 from anabranch_server.supervisor.keeping import Keeping
 from anabranch_server.supervisor.loader_link import LoaderLink
 from anabranch_server.supervisor.models import ModelAdministration
-from anabranch_server.supervisor.readiness import Standing, obstacle
+from anabranch_server.supervisor.overview import Overview
 from anabranch_server.supervisor.scrapes import Scrapes, Sources, reload_series
 from anabranch_server.supervisor.transactions import Transactions
 from anabranch_server.supervisor.vanishing import Vanishing
 from anabranch_server.supervisor.watching import Scanner, Watcher
 from anabranch_server.supervisor.workers import Pool
-from anabranch_wire.errors import Unavailable
+from anabranch_wire.errors import AnabranchError
+
+if TYPE_CHECKING:
+    from anabranch_server.supervisor.doors import SideDoors
 
 __all__ = ["SupervisorProcess"]
 
 _log = logging.getLogger(__name__)
 
-_CLOSE_S: Final = 2
 _UPKEEP_S: Final = 1.0
 _LINGER_S: Final = 10.0
 """What workers get beyond `drain_s`, before they are left to themselves."""
-_DRAIN_ORDER_S: Final = 5.0
+_ORDER_S: Final = 5.0
 """How long after a signal the launcher's order may come, if the whole server is to stop."""
 
 
@@ -72,29 +68,26 @@ class SupervisorProcess:
 
     def __init__(self, boot: Boot) -> None:
         self._boot = boot
-        self._loop = asyncio.get_running_loop()
-        config, fds = boot.config, boot.descriptors
+        self._config = config = boot.config
         self._version = version("anabranch")
-        self._words = SharedWords.open(fds["epochs"], writable=True)
+        self._loop = asyncio.get_running_loop()
+        fds = boot.descriptors
+        words = SharedWords.open(fds["epochs"], writable=True)
         os.close(fds["epochs"])
-        os.close(fds["balance"])  # workers look after the balance themselves
+        os.close(fds["balance"])  # workers keep the balance among themselves
         self._launcher: Channel[FromLauncher] = Channel(
             socket.socket(fileno=fds["launcher"]), FromLauncher
         )
-        self._announcement = Announcement(boot, os.getpid())
-        self._has_been_ready = self._announcement.was_made
-        self._is_draining = False
         self._stopping = asyncio.Event()
         self._ordered = asyncio.Event()
+        self._exit_code = 0
         self._counts = ReloadCounts()
         self._vanishing = Vanishing()
         self._totals = Totals(
-            Path(boot.run_dir) / "totals",
-            boot.launch,
-            lambda: reload_series(self._counts),
+            Path(boot.run_dir) / "totals", boot.launch, lambda: reload_series(self._counts)
         )
         self._transactions = Transactions(
-            self._words,
+            words,
             prepare_timeout_s=config.switch.prepare_timeout_s,
             stall_s=config.switch.stall_s,
             incarnation=boot.incarnation,
@@ -108,38 +101,26 @@ class SupervisorProcess:
         )
         self._watcher = self._new_watcher()
         self._models = ModelAdministration(self._keeping, self._watcher.look)
-        self._administration = Administrator(
-            self._models,
-            self.workers,
-            self.check_ready,
-            self._pool.set_log,
-            config.shown,
-            config.logs,
+        self._announcement = Announcement(boot, os.getpid())
+        self._overview = Overview(
+            self._pool,
+            self._transactions,
+            self._keeping.first_look_done,
+            allow_empty=config.allow_empty,
+            has_been_ready=self._announcement.was_made,
         )
-        self._metrics = AsgiServer(
-            create_metrics_app(self, Scrapes(self._sources()).render),
-            socket.socket(fileno=fds["metrics"]),
-            config.limits,
-        )
-        self._admin = AsgiServer(
-            create_admin_app(self._administration, self._version),
-            socket.socket(fileno=fds["admin"]),
-            config.limits,
-        )
-        self._admin_grpc: AdminGrpcDoor | None = None
+        self._doors: SideDoors | None = None
 
-    async def run(self) -> None:
+    async def run(self) -> int:
         """Look after the server until it is to stop and the last worker is gone.
 
-        Raises:
-            Unavailable: a port cannot be listened on.
+        Returns:
+            The exit code.
         """
-        await self._metrics.start()
-        await self._admin.start()
-        await self._open_grpc()
         self._launcher.attach(self._loop, self._on_launcher, self._on_launcher_gone)
         tasks = [
-            asyncio.create_task(self._keep(), name="keeping"),
+            asyncio.create_task(self._guard(self._keep()), name="keeping"),
+            asyncio.create_task(self._guard(self._open()), name="doors"),
             asyncio.create_task(self._upkeep(), name="upkeep"),
         ]
         await self._stopping.wait()
@@ -147,46 +128,79 @@ class SupervisorProcess:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._loader.close()
-        await self._wait_for_workers()
-        await self._close()
+        if self._exit_code == 0:
+            await self._wait_for_workers()
+        self._transactions.close()
+        self._pool.close()
+        self._launcher.close()
+        if self._doors is not None:
+            await self._doors.close()
         _log.info("stopped", extra={"event": "stopped"})
+        return self._exit_code
+
+    async def _open(self) -> None:
+        """Open the doors; what they need is imported while models begin to load."""
+        await asyncio.to_thread(__import__, "anabranch_server.supervisor.doors")
+        from anabranch_server.supervisor.doors import SideDoors
+
+        boot, fds = self._boot, self._boot.descriptors
+        self._doors = SideDoors(
+            socket.socket(fileno=fds["metrics"]),
+            socket.socket(fileno=fds["admin"]),
+            str(boot.addresses["admin_grpc"]),
+            self._config.limits,
+        )
+        overview = self._overview
+        administration = Administrator(
+            self._models,
+            overview.workers,
+            overview.check_ready,
+            self._pool.set_log,
+            self._config.shown,
+            self._config.logs,
+        )
+        scrapes = Scrapes(self._sources())
+        await self._doors.open(overview, scrapes.render, administration, self._version)
+
+    async def _guard(self, work: Coroutine[None, None, None]) -> None:
+        """Do work without which this process is of no use: the launcher starts another one."""
+        try:
+            await work
+        except asyncio.CancelledError:
+            raise
+        except AnabranchError as error:
+            _log.error("%s", error.message, extra={"event": "cannot_supervise"})
+        except BaseException:
+            _log.exception("supervising failed", extra={"event": "internal_error"})
+        else:
+            return
+        self._exit_code = 1
+        self._stopping.set()
 
     # --- stopping -------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """Begin to stop: ready is off when this returns."""
-        if self._is_draining:
+        """Begin to stop: ready is off when this returns.
+
+        Where the launcher does not say so too, this process ends alone and is started again.
+        """
+        if self._overview.is_draining:
             return
-        self._is_draining = True
-        self._announcement.withdraw()
+        self._overview.is_draining = True
         self._pool.drain()
         self._stopping.set()
-        drain_s = self._boot.config.drain_s
+        drain_s = self._config.drain_s
         _log.info("draining", extra={"event": "draining", "drain_s": drain_s})
 
-    def leave(self) -> None:
-        """Stop because of a signal: with the server where it stops too, else at once."""
-        self.stop()
-
     async def _wait_for_workers(self) -> None:
-        """Wait until the last worker is gone, or this process alone was to leave."""
-        try:
-            async with asyncio.timeout(_DRAIN_ORDER_S):
-                await self._ordered.wait()
-        except TimeoutError:
-            return
+        """Wait until the last worker is gone, if the whole server is to stop."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._boot.config.drain_s + _LINGER_S):
-                await self._pool.wait_empty()
-
-    async def _close(self) -> None:
-        self._transactions.close()
-        self._pool.close()
-        self._launcher.close()
-        closing = [self._metrics.stop(_CLOSE_S), self._admin.stop(_CLOSE_S)]
-        if self._admin_grpc is not None:
-            closing.append(asyncio.to_thread(self._admin_grpc.drain, _CLOSE_S))
-        await asyncio.gather(*closing)
+            async with asyncio.timeout(_ORDER_S):
+                await self._ordered.wait()
+        if self._ordered.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._config.drain_s + _LINGER_S):
+                    await self._pool.wait_empty()
 
     # --- launcher -------------------------------------------------------------------------------
 
@@ -197,15 +211,19 @@ class SupervisorProcess:
             case LoaderAttached(pid):
                 self._loader.attach(pid, *fds)
             case Drain():
-                self._ordered.set()
-                self.stop()
+                self._stop_all()
             case _:  # meant for a worker
                 for fd in fds:
                     os.close(fd)
 
     def _on_launcher_gone(self) -> None:
-        if not self._is_draining:
+        if not self._overview.is_draining:
             _log.warning("the launcher is gone", extra={"event": "launcher_lost"})
+        self._stop_all()
+
+    def _stop_all(self) -> None:
+        """Stop because the whole server does."""
+        self._announcement.withdraw()
         self._ordered.set()
         self.stop()
 
@@ -216,129 +234,65 @@ class SupervisorProcess:
     # --- models ---------------------------------------------------------------------------------
 
     async def _keep(self) -> None:
-        """Take over, look, keep; ends the process where that cannot go on."""
-        try:
-            await self._transactions.begin(self._pool)
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._keeping.run(self._watcher))
-                group.create_task(self._after_first_look())
-        except asyncio.CancelledError:
-            raise
-        except BaseException:
-            _log.exception("keeping models failed", extra={"event": "internal_error"})
-            self._ordered.clear()
-            self._stopping.set()  # the launcher starts another one
+        """Take over what is served, look at the repository, and keep what is there."""
+        await self._transactions.begin(self._pool)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._keeping.run(self._watcher))
+            group.create_task(self._after_first_look())
 
     async def _after_first_look(self) -> None:
         await self._keeping.first_look_done.wait()
         self._transactions.serve()
-        if reason := self._obstacle():
+        if reason := self._overview.obstacle():
             _log.error("not ready: %s", reason, extra={"event": "not_ready"})
         self._announce()
 
     async def _upkeep(self) -> None:
-        """Keep files up to date that others read."""
+        """Keep up to date what others read in the run folder."""
         while True:
             await asyncio.sleep(_UPKEEP_S)
             self._totals.save_if_changed()
             self._announce()
 
+    def _announce(self) -> None:
+        """Say that the server is ready, or which processes it is made of now."""
+        if self._overview.obstacle() is None:
+            pids = self._overview.serving_pids()
+            self._announcement.make(pids, self._loader.pid, self._models.snapshots())
+
     def _published(self, change: Change) -> None:
         versions = () if change.state is None else [one.version for one in change.state.versions]
         self._vanishing.loaded(change.model, versions, self._loop.time())
 
+    # --- what the parts are given ---------------------------------------------------------------
+
     def _surroundings(self) -> Surroundings:
-        boot = self._boot
-        workers = boot.config.workers
+        workers = self._config.workers
         return Surroundings(
             switching=self._transactions,
             loader=self._loader,
-            records=Records(boot.config.folders.state),
+            records=Records(self._config.folders.state),
             counts=self._counts,
-            launch=boot.launch,
+            launch=self._boot.launch,
             workers=workers,
             cores=usable_cores() // workers or 1,
             available_bytes=available_bytes,
-            is_serving=lambda: self._has_been_ready or self._keeping.first_look_done.is_set(),
+            is_serving=lambda: self._overview.is_serving,
         )
 
     def _new_watcher(self) -> Watcher:
-        config = self._boot.config
-        repository = config.repository
+        repository = self._config.repository
         scanner = Scanner(repository.path, repository.models, repository.settle_s)
-        return Watcher(scanner, config.watch.poll_s, self._keeping.take, time.time)
-
-    # --- readiness ------------------------------------------------------------------------------
-
-    def check_ready(self) -> None:
-        """Return when the server is ready.
-
-        Raises:
-            Unavailable: it is not; says why.
-        """
-        reason = self._obstacle()
-        if reason is not None:
-            raise Unavailable(reason)
-
-    def _obstacle(self) -> str | None:
-        reason = obstacle(
-            Standing(
-                is_draining=self._is_draining,
-                has_been_ready=self._has_been_ready,
-                has_looked=self._keeping.first_look_done.is_set(),
-                serving_workers=len(self._transactions.joined()),
-                states=self._states(),
-                allow_empty=self._boot.config.allow_empty,
-            )
-        )
-        if reason is None:
-            self._has_been_ready = True
-        return reason
-
-    def _announce(self) -> None:
-        """Say that the server is ready, or which processes it is made of now."""
-        if self._obstacle() is None:
-            joined = self._transactions.joined()
-            pids = [worker.pid for worker in self._pool if worker.id in joined]
-            self._announcement.make(pids, self._loader.pid, self._models.snapshots())
-
-    # --- what is shown --------------------------------------------------------------------------
-
-    def workers(self) -> Sequence[WorkerView]:
-        """Return every worker process, by index."""
-        joined = self._transactions.joined()
-        return [
-            WorkerView(
-                index=worker.id.index,
-                pid=worker.pid,
-                state=self._worker_state(worker.id, joined),
-                started=worker.started,
-                restarts=worker.id.incarnation - 1,
-                snapshots=_snapshots(self._transactions.served_by(worker.id)),
-            )
-            for worker in self._pool
-        ]
-
-    def _worker_state(self, worker: WorkerId, joined: set[WorkerId]) -> WorkerState:
-        if self._is_draining:
-            return "draining"
-        return "serving" if worker in joined else "starting"
-
-    def _states(self) -> dict[str, StatePlan]:
-        return {
-            model: change.state
-            for model, change in self._transactions.current.items()
-            if change.state is not None
-        }
+        return Watcher(scanner, self._config.watch.poll_s, self._keeping.take, time.time)
 
     def _sources(self) -> Sources:
         return Sources(
             pool=self._pool,
             totals=self._totals,
             vanishing=self._vanishing,
-            workers=self.workers,
+            workers=self._overview.workers,
             models=self._models.models,
-            states=self._states,
+            states=self._overview.states,
             pids=lambda: {
                 "launcher": self._boot.launcher_pid,
                 "supervisor": os.getpid(),
@@ -346,21 +300,3 @@ class SupervisorProcess:
             },
             version=self._version,
         )
-
-    async def _open_grpc(self) -> None:
-        address = str(self._boot.addresses["admin_grpc"])
-        door = await asyncio.to_thread(
-            AdminGrpcDoor, self._administration, self._loop, address, self._version
-        )
-        door.start()
-        self._admin_grpc = door
-
-
-def _snapshots(states: dict[str, StatePlan]) -> dict[str, str]:
-    """Return model name -> snapshot that answers by default, such as `42+17`."""
-    return {
-        model: f"{plan.version}+{plan.delta}" if plan.delta else str(plan.version)
-        for model, state in states.items()
-        for plan in state.versions
-        if plan.version == state.default
-    }

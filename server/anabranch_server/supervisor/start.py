@@ -7,21 +7,21 @@ import signal
 import sys
 from collections.abc import Sequence
 from types import FrameType
+from typing import NoReturn
 
 import uvloop
 
 from anabranch_server.logs import configure_logs
 from anabranch_server.processes.boot import Boot, read_boot
 from anabranch_server.supervisor.process import SupervisorProcess
-from anabranch_wire.errors import AnabranchError
 
 __all__ = ["run_supervisor"]
 
 _log = logging.getLogger(__name__)
 
 
-def run_supervisor(argv: Sequence[str]) -> int:
-    """Look after the server until told to stop, and return the exit code. Main thread.
+def run_supervisor(argv: Sequence[str]) -> NoReturn:
+    """Look after the server until told to stop, and end the process. Main thread.
 
     A first SIGTERM or SIGINT drains, a second one ends the process at once with exit code 1.
 
@@ -32,20 +32,17 @@ def run_supervisor(argv: Sequence[str]) -> int:
         signal.signal(number, _leave)
     boot = read_boot(argv)
     configure_logs(boot.config.logs, "supervisor")
-    try:
-        uvloop.run(_supervise(boot))
-    except AnabranchError as error:
-        _log.error("%s", error.message, extra={"event": "cannot_supervise"})
-        return 1
-    logging.shutdown()
-    sys.stdout.flush()
-    os._exit(0)  # threads inside native code or a slow file system must not be waited for
+    uvloop.run(_supervise(boot))
+    raise AssertionError("the process has ended")
 
 
-async def _supervise(boot: Boot) -> None:
+async def _supervise(boot: Boot) -> NoReturn:
     process = SupervisorProcess(boot)
     _catch_signals(process)
-    await process.run()
+    exit_code = await process.run()
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(exit_code)  # a thread that waits for a slow file system must not be waited for
 
 
 def _catch_signals(process: SupervisorProcess) -> None:
@@ -57,7 +54,7 @@ def _catch_signals(process: SupervisorProcess) -> None:
             os._exit(1)
         caught.append(number)
         _log.info("%s", number.name, extra={"event": "signal"})
-        process.leave()
+        process.stop()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number)

@@ -157,9 +157,8 @@ class Transactions:
         self._greeting.set()
         if self._adopted:
             _log.info(
-                "%d models are served already, by %d workers",
-                len(self._adopted),
-                len(hellos),
+                "what workers serve is taken over: %s",
+                ", ".join(sorted(self._adopted)),
                 extra={"event": "adopted", "models": sorted(self._adopted)},
             )
 
