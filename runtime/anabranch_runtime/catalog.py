@@ -206,7 +206,13 @@ class Catalog:
             NotFound: no such model, version or label.
             Unavailable: the model or label is known, but nothing of it is loaded.
         """
-        state = self.state(model)
+        held = self._models.get(model)
+        state = None
+        if held is not None:  # every request comes this way; `state` is for the rest
+            slot, states = held
+            state = states.get(self._load(slot))
+        if state is None:
+            state = self.state(model)
         if not selector:
             if state.default is None:
                 raise Unavailable(f"model {model!r}: {state.absence()}")
