@@ -1,0 +1,79 @@
+"""Keepers with real loader processes: good, corrupt and deadly versions beside each other."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from anabranch_publish import publish_version
+from anabranch_server.administration import ActionRequest
+from anabranch_server.supervisor.loader_link import LoaderLink
+from anabranch_testing.event_loops import on_loop
+from anabranch_testing.graphs import scale_model
+from anabranch_testing.keepers import KeptServer, kept_server
+from anabranch_testing.loaders import started_loader
+
+
+@asynccontextmanager
+async def really_kept(tmp_path: Path) -> AsyncIterator[tuple[KeptServer, list[int]]]:
+    """A server whose versions real loaders look at; yields it and the pids of those."""
+    pids: list[int] = []
+
+    def start() -> None:
+        pid, channel, pidfd = started_loader(cache=tmp_path / "cache")
+        pids.append(pid)
+        link.attach(pid, channel, pidfd)
+
+    link = LoaderLink(start)
+    try:
+        async with kept_server(tmp_path / "models", tmp_path / "state", loader=link) as server:
+            yield server, pids
+    finally:
+        link.close()
+        for pid in pids:
+            await asyncio.to_thread(os.waitpid, pid, 0)
+
+
+def publish(tmp_path: Path, version: int) -> Path:
+    """Publish a version of the model `m` and return its ONNX file."""
+    (tmp_path / "models").mkdir(exist_ok=True)
+    made = scale_model(tmp_path / f"made{version}").path
+    publish_version(tmp_path / "models" / "m", made, version=version)
+    return tmp_path / "models" / "m" / str(version) / "model.onnx"
+
+
+@on_loop
+async def test_a_corrupt_version_is_named_and_served_once_it_is_whole(tmp_path: Path) -> None:
+    publish(tmp_path, 1)
+    graph = publish(tmp_path, 2)
+    whole = graph.read_bytes()
+    graph.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    async with really_kept(tmp_path) as (server, pids):
+        assert server.served() == ((1,), 1)
+        error = server.admin.model("m").last_error
+        assert error is not None
+        assert (error.version, error.reason) == (2, "checksum")
+        assert error.error.startswith("model.onnx: expected sha256")
+        graph.write_bytes(whole)
+        await server.look()
+        assert server.served() == ((2,), 2)
+        phases = {phase for _, _, phase in server.counts.phases}
+        assert {"verifying", "importing", "comparing", "switching"} <= phases
+        assert len(pids) == 1
+
+
+@on_loop
+async def test_a_killed_loader_costs_nothing_but_time(tmp_path: Path) -> None:
+    publish(tmp_path, 1)
+    async with really_kept(tmp_path) as (server, pids):
+        publish(tmp_path, 2)
+        os.kill(pids[0], signal.SIGSTOP)
+        begun = await server.admin.act("load", "m", ActionRequest(version=2, wait_s=0))
+        assert begun.state == "RUNNING"
+        os.kill(pids[0], signal.SIGKILL)
+        await server.settled()
+        assert server.admin.operation(begun.id).state == "DONE"
+        assert server.served() == ((2,), 2)
+        assert len(pids) == 2
