@@ -22,11 +22,13 @@ class Reply(msgspec.Struct, frozen=True, gc=False):
         status: HTTP status; a link of another protocol translates to one.
         recorded: values of the headers to be recorded, in their order; None for a missing one.
         closes: whether the link ends behind this answer.
+        body: its body, where the link was told to keep it.
     """
 
     status: int
     recorded: tuple[str | None, ...]
     closes: bool = False
+    body: bytes = b""
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -43,6 +45,7 @@ class Answer(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         connection: number of the connection that carried it, from 0, each new one counting; None
             for `unsent`.
         local_port: of that connection, 0 where a link has none.
+        body: of the answer, where bodies are kept.
     """
 
     number: int
@@ -54,3 +57,4 @@ class Answer(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     recorded: tuple[str | None, ...]
     connection: int | None
     local_port: int
+    body: bytes = b""

@@ -9,6 +9,8 @@ import socket
 from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
+import msgspec
+
 from openloop.answers import Reply
 from openloop.links import LinkOwner
 
@@ -37,13 +39,17 @@ class HttpTransport:
     Args:
         address: `host:port`, an IPv6 host in brackets.
         record: names of the answer's headers whose values are recorded.
+        keep_bodies: whether answers have their bodies.
     """
 
-    def __init__(self, address: str, record: Sequence[str] = ()) -> None:
+    def __init__(
+        self, address: str, record: Sequence[str] = (), *, keep_bodies: bool = False
+    ) -> None:
         host, _, port = address.rpartition(":")
         self._host = host.strip("[]")
         self._port = int(port)
         self._record = tuple(name.lower().encode() for name in record)
+        self._keep_bodies = keep_bodies
 
     async def connect(self, owner: LinkOwner) -> "_HttpLink":
         """Return a connection with Nagle's algorithm off.
@@ -52,13 +58,13 @@ class HttpTransport:
             OSError: no connection could be made.
         """
         _, link = await asyncio.get_running_loop().create_connection(
-            lambda: _HttpLink(owner, self._record), self._host, self._port
+            lambda: _HttpLink(owner, self._record, self._keep_bodies), self._host, self._port
         )
         return link
 
 
 class _HttpLink(asyncio.Protocol):
-    def __init__(self, owner: LinkOwner, record: tuple[bytes, ...]) -> None:
+    def __init__(self, owner: LinkOwner, record: tuple[bytes, ...], keep_body: bool) -> None:
         self._owner = owner
         self._record = record
         self._transport: asyncio.Transport | None = None
@@ -66,6 +72,7 @@ class _HttpLink(asyncio.Protocol):
         self._reply: Reply | None = None
         self._body_left = 0
         self._waits = False
+        self._body: list[bytes] | None = [] if keep_body else None
         self.local_port = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -104,11 +111,17 @@ class _HttpLink(asyncio.Protocol):
             except ValueError:
                 self._refuse()
                 return
+            data = data[end + 4 :] if self._body is not None else b""
+        if self._body is not None:
+            self._body.append(data)
         self._body_left -= size
         if self._body_left < 0:
             self._refuse()
         elif self._body_left == 0:
             reply, self._reply, self._waits = self._reply, None, False
+            if self._body is not None:
+                reply = msgspec.structs.replace(reply, body=b"".join(self._body))
+                self._body.clear()
             self._owner.answered(reply)
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -137,6 +137,7 @@ class _Loop:
             recorded=reply.recorded if reply else (),
             connection=connection.number if connection else None,
             local_port=connection.local_port if connection else 0,
+            body=reply.body if reply else b"",
         )
         if due.counts:
             self._tally.add(answer)

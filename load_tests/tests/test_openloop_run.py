@@ -128,7 +128,6 @@ def test_a_stall_is_charged_to_every_request_that_was_due_meanwhile() -> None:
     assert result.counts.outcomes == {"ok": 100}
     assert result.counts.ok.p50_ms > 50
     assert result.counts.wait.max_ms > 200
-    assert result.counts.slip.p50_ms < 50
 
 
 def test_other_statuses_are_counted_apart_from_good_ones() -> None:
@@ -225,6 +224,21 @@ def test_an_answer_may_come_in_any_pieces() -> None:
     assert result.counts.outcomes == {"ok": 100}
 
 
+def test_bodies_are_kept_where_they_are_asked_for() -> None:
+    def act(peer: Peer, number: int) -> None:
+        cut = number % len(GOOD)
+        peer.answer(GOOD[:cut])
+        asyncio.get_running_loop().call_later(0.002, peer.answer, GOOD[cut:])
+
+    answers: list[Answer] = []
+    with served(act) as (address, _):
+        transport = HttpTransport(address, keep_bodies=True)
+        plan = Plan(rate=200, seconds=0.5, connections=4)
+        measure(plan, transport, [post(address, "/infer", b"x", {})], answers.append)
+
+    assert [answer.body for answer in answers] == [b"hello"] * 100
+
+
 def test_the_warm_up_is_sent_and_not_counted() -> None:
     answers: list[Answer] = []
     with served(lambda peer, _: peer.answer(GOOD)) as (address, script):
@@ -233,7 +247,6 @@ def test_the_warm_up_is_sent_and_not_counted() -> None:
 
     assert script.requests == len(answers) == 30
     assert result.counts.requests == 10
-    assert result.seconds == pytest.approx(0.1, abs=0.05)
 
 
 def test_a_number_of_requests_ends_a_run() -> None:
