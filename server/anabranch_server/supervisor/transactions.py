@@ -126,7 +126,7 @@ class Transactions:
         self._leases = Leases()
         self._patience: dict[WorkerId, asyncio.TimerHandle] = {}
         self._turns: dict[str, asyncio.Lock] = {}
-        self._agreed: dict[int, asyncio.Future[None]] = {}
+        self._outcomes: dict[int, asyncio.Future[AnabranchError | None]] = {}
         self._lease_check: asyncio.TimerHandle | None = None
 
     async def begin(self, pool: Workers) -> None:
@@ -234,20 +234,22 @@ class Transactions:
         async with self._turns.setdefault(model, asyncio.Lock()):
             await self._wait_for_workers(model)
             change, effects = self._talks.begin(model, state)
-            agreed = self._agreed[change.epoch] = self._loop.create_future()
+            outcome = self._outcomes[change.epoch] = self._loop.create_future()
             prepared: list[Participant] = []
             try:
                 for participant in self._participants:
                     await participant.prepare(change)
                     prepared.append(participant)
                 self._carry_out(effects)
-                await agreed
+                error = await asyncio.shield(outcome)  # cancelled, it would not tell any more
+                if error is not None:
+                    raise error
             except BaseException:
-                self._call_off(change, agreed)
+                self._call_off(change, outcome)
                 _give_up(prepared, change)
                 raise
             finally:
-                del self._agreed[change.epoch]
+                del self._outcomes[change.epoch]
             await self._decide(change, decide, prepared)
             return change.epoch
 
@@ -261,11 +263,11 @@ class Transactions:
         except TimeoutError:
             raise Unavailable(f"model {model!r}: no worker is there to prepare it") from None
 
-    def _call_off(self, change: Change, agreed: asyncio.Future[None]) -> None:
+    def _call_off(self, change: Change, outcome: asyncio.Future[AnabranchError | None]) -> None:
         """Abort a switch that was cancelled, or that a participant refused."""
-        if not agreed.done():
+        if not outcome.done():
             self._carry_out(self._talks.cancel(change.model))
-        elif not agreed.exception():  # cancelled in the very moment in which all were prepared
+        elif outcome.result() is None:  # in the very moment in which all were prepared
             given_up = Unavailable(f"model {change.model!r}: the switch was given up")
             self._carry_out(self._talks.undecided(change.model, given_up))
 
@@ -356,27 +358,29 @@ class Transactions:
                 case Kill(worker, reason, why):
                     self._pool.kill(worker, reason, why)
                 case Decide(change):
-                    self._agreed[change.epoch].set_result(None)
+                    self._outcomes[change.epoch].set_result(None)
                 case Publish(change):
                     self._words.store(change.slot, change.epoch)
                     self._leases.publish(change.model, change.epoch, self._loop.time())
                     self._on_published(change)
                 case Ended(change, error):
-                    agreed = self._agreed.get(change.epoch)
-                    if error is not None and agreed is not None and not agreed.done():
-                        agreed.set_exception(error)
+                    outcome = self._outcomes.get(change.epoch)
+                    if error is not None and outcome is not None and not outcome.done():
+                        outcome.set_result(error)
 
     def _expect(self, worker: WorkerId) -> None:
-        """Give a worker that owes an answer its time, unless it is running already."""
-        if worker not in self._patience and self._talks.is_owing(worker):
+        """Give a worker that owes an answer its time, unless that is running already."""
+        is_owing = self._talks.is_owing(worker)
+        if is_owing and worker not in self._patience:
             self._patience[worker] = self._loop.call_later(
                 self._prepare_timeout_s, self._expire, worker
             )
+        elif not is_owing and (timer := self._patience.pop(worker, None)):
+            timer.cancel()
 
     def _calm(self, worker: WorkerId) -> None:
         """Begin a worker's time anew: it answered. Many answers may be owed, one by one."""
-        timer = self._patience.pop(worker, None)
-        if timer is not None:
+        if timer := self._patience.pop(worker, None):
             timer.cancel()
         if self._agreement is not None:
             self._expect(worker)
