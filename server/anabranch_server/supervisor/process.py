@@ -261,7 +261,8 @@ class SupervisorProcess:
             self._announcement.make(pids, self._loader.pid, self._models.snapshots())
 
     def _published(self, change: Change) -> None:
-        versions = () if change.state is None else [one.version for one in change.state.versions]
+        state = change.state
+        versions = None if state is None else [one.version for one in state.versions]
         self._vanishing.loaded(change.model, versions, self._loop.time())
 
     # --- what the parts are given ---------------------------------------------------------------

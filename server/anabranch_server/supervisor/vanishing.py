@@ -25,17 +25,16 @@ class Vanishing:
         self._loaded: dict[str, frozenset[str]] = {}
         self._gone_s: dict[_Owner, float] = {}
 
-    def loaded(self, model: str, versions: Collection[int], now_s: float) -> None:
-        """Note which versions of a model are in memory from now on; none: it is gone."""
+    def loaded(self, model: str, versions: Collection[int] | None, now_s: float) -> None:
+        """Note which versions of a model are in memory from now on; None when it is gone."""
         before = self._loaded.get(model, frozenset())
-        now = frozenset(map(str, versions))
+        now = frozenset(map(str, versions or ()))
         for version in before - now:
             self._gone_s[model, version] = now_s
-        if now:
+        if versions is not None:
             self._loaded[model] = now
             self._gone_s.pop((model, ""), None)
-        elif before:
-            del self._loaded[model]
+        elif self._loaded.pop(model, None) is not None:
             self._gone_s[model, ""] = now_s
 
     def is_over(self, series: Series, now_s: float) -> bool:
@@ -49,8 +48,8 @@ class Vanishing:
         )
 
     def _is_over(self, model: str, version: str, now_s: float) -> bool:
-        loaded = self._loaded.get(model, frozenset())
-        if version in loaded or (not version and loaded):
+        loaded = self._loaded.get(model)
+        if loaded is not None and (not version or version in loaded):
             return False
         # What was unloaded before anybody took note begins its time when it is first seen.
         gone_s = self._gone_s.setdefault((model, version), now_s)
