@@ -8,11 +8,9 @@ from anabranch_model_store.serving_yaml import (
     Deployment,
     VersionPolicy,
     executor_places,
-    group_settings,
     parse_cpusets,
 )
 from anabranch_model_store.yaml_documents import read_yaml
-from anabranch_runtime.settings import BatchSettings, GroupSettings, QueueSettings
 from anabranch_wire.errors import AnabranchError, InvalidInput
 
 EVERYTHING = Path(__file__).parent / "documents" / "serving.yaml"
@@ -96,29 +94,6 @@ def test_cpusets_name_the_processors_of_each_executor() -> None:
     for text in (";", "a", "1-", "1-2-3", "-1", "1;", "123456"):
         with pytest.raises(InvalidInput):
             parse_cpusets(text)
-
-
-def test_a_session_group_is_told_its_part() -> None:
-    assert group_settings(Deployment(), cores_per_worker=4) == GroupSettings(executors=4)
-    text = """
-    executors: {per_worker: 2}
-    batching: {merge: false, max_rows: 64, max_delay_us: 50, split_rows: off}
-    queue:
-      {max_requests: 9, max_rows: 8, default_timeout_ms: 7, max_timeout_ms: 60, priority_levels: 3}
-    """
-    assert group_settings(deployment(text), cores_per_worker=4) == GroupSettings(
-        executors=2,
-        batching=BatchSettings(merge=False, max_rows=64, max_delay_s=50e-6, split_rows=0),
-        queue=QueueSettings(9, 8, 0.007, 0.06, 3),
-    )
-    pinned = group_settings(
-        deployment("executors: {select: mod, per_worker: 2, cpusets: '0;1;2-3;1,4'}"), 1, 2, 1
-    )
-    assert pinned == GroupSettings(
-        executors=2, select="mod", cpusets=(frozenset({2, 3}), frozenset({1, 4}))
-    )
-    split = group_settings(deployment("batching: {split_rows: 128}"), cores_per_worker=1)
-    assert split.batching.split_rows == 128
 
 
 def test_cpusets_give_the_number_of_executors_where_nothing_else_does() -> None:

@@ -12,7 +12,6 @@ from anabranch_model_store.serving_yaml.execution import (
     Queue,
 )
 from anabranch_model_store.serving_yaml.executor_places import executor_places
-from anabranch_model_store.serving_yaml.group_settings import group_settings
 
 __all__ = [
     "AutoBuckets",
@@ -28,6 +27,5 @@ __all__ = [
     "VersionPolicy",
     "Warmup",
     "executor_places",
-    "group_settings",
     "parse_cpusets",
 ]
