@@ -29,10 +29,8 @@ _IDLE: Final = (
     "executors.buckets",
     "executors.cpu_fallback",
     "traffic.sticky",
-    "keep_previous",
     "deltas.non_finite",
     "deltas.verify",
-    "catch_up",
 )
 """Keys of serving.yaml that tune what this release does not do."""
 

@@ -41,7 +41,7 @@ def how_readily_it_goes(pid: int) -> int:
 
 
 @asynccontextmanager
-async def linked(cache: Path) -> AsyncIterator[tuple[LoaderLink, list[int]]]:
+async def linked(cache: Path, fresh_s: float = 20.0) -> AsyncIterator[tuple[LoaderLink, list[int]]]:
     """A link whose loaders this process starts; yields it and the pids of them."""
     pids: list[int] = []
 
@@ -50,7 +50,7 @@ async def linked(cache: Path) -> AsyncIterator[tuple[LoaderLink, list[int]]]:
         pids.append(pid)
         link.attach(pid, channel, pidfd)
 
-    link = LoaderLink(start)
+    link = LoaderLink(start, fresh_s=fresh_s)
     try:
         yield link, pids
     finally:
@@ -193,6 +193,14 @@ async def test_requests_wait_for_each_other_and_a_cancelled_one_ends_its_loader(
         first.cancel()
         assert (await second).version.version == 2
         assert first.cancelled()
+    assert len(pids) == 2
+
+
+@on_loop
+async def test_a_loader_that_may_be_about_to_end_is_not_asked(model: Path) -> None:
+    async with linked(model.parent / "cache", fresh_s=0.0) as (link, pids):
+        for _ in range(2):
+            assert (await link.load(request(model), ignore)).version.version == 1
     assert len(pids) == 2
 
 

@@ -552,6 +552,52 @@ async def test_what_is_published_a_moment_ago_is_found_without_waiting_for_a_pol
             await server.admin.act("load", "x", ActionRequest())
 
 
+@on_loop
+async def test_a_fault_of_ours_ends_the_action_and_not_the_model(
+    root: Path, state: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_version(root / "m", 1)
+    async with kept_server(root, state) as server:
+
+        def refuse(plan: object) -> Internal:
+            raise ZeroDivisionError
+
+        server.switching.refuse = refuse
+        operation = await server.admin.act("unload", "m", ActionRequest())
+        assert (operation.state, operation.error) == ("FAILED", "ZeroDivisionError during unload")
+        with pytest.raises(Internal, match="ZeroDivisionError while labels were set"):
+            await server.admin.set_labels("m", {"x": 1})
+        assert "model m: keeping it failed" in caplog.text
+        server.switching.refuse = lambda plan: None
+        operation = await server.admin.act("unload", "m", ActionRequest())
+        assert (operation.state, server.served()) == ("DONE", ((), None))
+
+
+@on_loop
+async def test_who_waits_for_labels_when_the_server_stops_is_told(root: Path, state: Path) -> None:
+    write_version(root / "m", 1)
+    async with kept_server(root, state) as server:
+        server.switching.gate.clear()
+        waiting = asyncio.create_task(server.admin.set_labels("m", {"x": 1}))
+        await asyncio.sleep(0)
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
+@on_loop
+async def test_a_model_that_workers_cannot_let_go_is_tried_again(root: Path, state: Path) -> None:
+    write_version(root / "m", 1)
+    async with kept_server(root, state) as server:
+        server.switching.refuse = lambda plan: Unavailable("no worker is alive")
+        shutil.rmtree(root / "m")
+        await server.look()
+        assert server.served() == ((1,), 1)
+        server.switching.refuse = lambda plan: None
+        server.keeping.nudge()
+        await server.settled()
+        assert server.switching.states == {}
+
+
 # --- memory -----------------------------------------------------------------------------------
 
 

@@ -42,7 +42,7 @@ def run_loader(boot: Boot, patience_s: float = _PATIENCE_S) -> None:
                 case SetLog(level=str() as level):
                     logging.getLogger().setLevel(level.upper())
                 case other:
-                    _log.error("unexpected %s", type(other).__name__, extra={"event": "protocol"})
+                    _log.error("unexpected %s", type(other).__name__, extra={"event": "bad_packet"})
     except ChannelClosed:
         pass  # the supervisor has gone: whatever it asked for is asked again by its successor
     finally:

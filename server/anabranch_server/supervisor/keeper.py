@@ -133,7 +133,11 @@ class ModelKeeper:
             merged = {**self.kept.intent.labels, **labels}
             kept = {label: version for label, version in merged.items() if version is not None}
             intent = replace(self.kept.intent, labels=kept)
-            error = await self.kept.converge(intent)
+            try:
+                error = await self.kept.converge(intent)
+            except Exception as fault:
+                done.set_exception(Internal(f"{type(fault).__name__} while labels were set"))
+                raise
             if done.done():
                 return
             if error is not None and self.kept.intent != intent:

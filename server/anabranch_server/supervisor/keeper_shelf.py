@@ -20,7 +20,7 @@ class Shelf:
 
     Args:
         adopted: what workers have already.
-        record: what the last supervisor of the same launcher wrote down.
+        record: what was written down last.
 
     Attributes:
         found: versions that were found good and may be switched to at once.

@@ -113,7 +113,7 @@ class KeptModel:
         self._said: tuple[object, ...] = ()
         record = around.records.read(name)
         is_ours = record is not None and record.launch == around.launch
-        self.shelf = Shelf(adopted, record if is_ours else None)
+        self.shelf = Shelf(adopted, record)
         self.intent = _intent(record, is_ours=is_ours)
         self._epoch = record.epoch if record is not None and is_ours else 0
 

@@ -25,7 +25,7 @@ __all__ = ["LoaderLink"]
 _log = logging.getLogger(__name__)
 
 _FRESH_S: Final = 20.0
-"""A loader without work for longer is not asked any more: it may be about to end by itself."""
+"""Well below the time after which a loader without work ends by itself."""
 _ATTEMPTS: Final = 2
 
 
@@ -35,10 +35,17 @@ class LoaderLink:
     Args:
         start: asks the launcher for a loader; `attach` answers it.
         start_timeout_s: how long that may take.
+        fresh_s: a loader that has been without work for longer is not asked any more.
     """
 
-    def __init__(self, start: Callable[[], None], start_timeout_s: float = 30.0) -> None:
+    def __init__(
+        self,
+        start: Callable[[], None],
+        start_timeout_s: float = 30.0,
+        fresh_s: float = _FRESH_S,
+    ) -> None:
         self._start = start
+        self._fresh_s = fresh_s
         self._start_timeout_s = start_timeout_s
         self._turn = asyncio.Lock()
         self._loader: _Loader | None = None
@@ -110,7 +117,7 @@ class LoaderLink:
     async def _fresh_loader(self) -> "_Loader":
         loader = self._loader
         if loader is not None and not loader.is_dead:
-            if loader.idle_s <= _FRESH_S:
+            if loader.idle_s <= self._fresh_s:
                 return loader
             loader.end()
         self._loader = None
