@@ -15,6 +15,7 @@ from anabranch_server.processes.messages import (
     CannotPrepare,
     Drain,
     Hello,
+    Joined,
     Ping,
     Pong,
     Prepare,
@@ -307,6 +308,15 @@ def test_what_a_lost_supervisor_was_waiting_for_is_not_told_to_the_next_one(
     serving.prepare(3, state_of(scale_plan(tmp_path, 3)))
 
     assert not serving.has_said(Ack)
+
+
+def test_a_port_that_cannot_be_listened_on_ends_it(tmp_path: Path) -> None:
+    with started_worker(tmp_path, grpc_host="192.0.2.1") as worker:
+        worker.hear(Hello)
+        worker.say(Joined())
+
+        assert worker.exit_code() == 1
+        assert '"event":"cannot_open"' in worker.log.read_text()
 
 
 def test_a_malformed_message_ends_the_channel_and_nothing_else(serving: RunningWorker) -> None:

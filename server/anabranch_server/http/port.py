@@ -59,6 +59,7 @@ class HttpPort:
         self._opening: set[asyncio.Task[None]] = set()
         self._history: deque[list[int]] = deque(maxlen=HISTORY)
         self._shy_ticks = 0
+        self._is_leaving = False
         self._ticking: asyncio.Task[None] | None = None
 
     @property
@@ -79,6 +80,11 @@ class HttpPort:
             await self._server.stop(0)
             raise Unavailable(f"{self._listener.getsockname()}: {error.strerror}") from None
         self._ticking = asyncio.create_task(self._tick())
+
+    def turn_away(self) -> None:
+        """Leave fresh connections to siblings that take any; what is here is answered on."""
+        self._is_leaving = True
+        self._acceptor.be_willing(False)
 
     async def stop(self, grace_s: int) -> None:
         """Close the port, finish what was begun, close every connection.
@@ -122,6 +128,8 @@ class HttpPort:
         siblings = self._siblings
         siblings.tell_queue(self._queue())
         siblings.check_astray()
+        if self._is_leaving:
+            return
         self._history.append(siblings.queues())
         extra = surplus(self._history, siblings.loads(), siblings.takes(), siblings.index)
         if extra:

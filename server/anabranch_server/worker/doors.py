@@ -5,18 +5,20 @@ are built.
 """
 
 import asyncio
+import os
+import socket
 import time
+from collections.abc import Callable
 from typing import Final
 
+from anabranch_runtime.shared_words import SharedWords
 from anabranch_server.app import create_app
-from anabranch_server.asgi_server import AsgiServer
-from anabranch_server.config import GrpcConfig
 from anabranch_server.doors import DoorContext
-from anabranch_server.http import hot_protocol
-from anabranch_server.lifecycle import Phase
+from anabranch_server.http import HttpPort, Siblings
 from anabranch_server.open_connections import open_connections
 from anabranch_server.ports import listener_beside
-from anabranch_server.processes.boot import ListenAddress
+from anabranch_server.processes.board import BalanceLayout
+from anabranch_server.processes.boot import Boot
 from anabranch_server.rpc import GrpcDoor
 from anabranch_wire.errors import Unavailable
 
@@ -26,6 +28,7 @@ _GRPC_THREADS: Final = 16
 _QUIET_S: Final = 0.5
 _POLL_S: Final = 0.05
 _CLOSE_S: Final = 5
+_OUTBOX: Final = "outbox"
 
 
 class Doors:
@@ -33,56 +36,59 @@ class Doors:
 
     Args:
         context: what requests are answered from.
-        http: where to listen for HTTP; another process holds the port.
-        grpc: the same for gRPC.
-        told: how the gRPC door behaves.
+        boot: where to listen, how doors behave, and the descriptors for talking to siblings, which
+            belong to this object.
+        queue: returns the requests that wait or are computed here.
     """
 
-    def __init__(
-        self, context: DoorContext, http: ListenAddress, grpc: ListenAddress, told: GrpcConfig
-    ) -> None:
+    def __init__(self, context: DoorContext, boot: Boot, queue: Callable[[], int]) -> None:
         self._context = context
-        self._http_address = http
-        self._grpc_address = grpc
-        self._told = told
-        self._http: AsgiServer | None = None
+        self._boot = boot
+        self._queue = queue
+        self._http: HttpPort | None = None
         self._grpc: GrpcDoor | None = None
 
     async def open(self) -> None:
         """Take connections.
 
         Raises:
+            Conflict: another server has a port.
             Unavailable: a port cannot be listened on.
         """
-        context = self._context
-        where = self._grpc_address
-        host = f"[{where.host}]" if ":" in where.host else where.host
+        context, config, addresses = self._context, self._boot.config, self._boot.addresses
+        address = addresses["grpc"]
+        host = f"[{address.host}]" if ":" in address.host else address.host
+        where = f"{host}:{address.port}"
         try:
             grpc = GrpcDoor(
                 context,
-                f"{host}:{where.port}",
+                where,
                 threads=_GRPC_THREADS,
-                max_connection_age_s=self._told.max_connection_age_s,
+                max_connection_age_s=config.grpc.max_connection_age_s,
             )
         except RuntimeError as error:
-            raise Unavailable(f"gRPC: {host}:{where.port}: {error}") from None
-        http = AsgiServer(
+            raise Unavailable(f"gRPC: {where}: {error}") from None
+        self._grpc = grpc
+        http = HttpPort(
+            context,
             create_app(context),
-            listener_beside(self._http_address),
-            context.limits,
-            hot_protocol(context),
+            listener_beside(addresses["http"]),
+            _siblings(self._boot),
+            config.http,
+            self._queue,
         )
         await http.start()
+        self._http = http
         grpc.start()
-        self._http, self._grpc = http, grpc
 
     async def drain(self, drain_s: float) -> None:
         """Keep answering for `drain_s` or until nobody is connected; ready is off before.
 
         A connection that comes and goes counts: whoever connects anew for each request is served
-        until half a second passes without one.
+        until half a second passes without one. Siblings that are not draining take fresh ones.
         """
-        assert self._context.lifecycle.phase is Phase.DRAINING
+        if self._http is not None:
+            self._http.turn_away()
         now_s = time.monotonic()
         end_s, quiet_since_s = now_s + drain_s, now_s
         while (now_s := time.monotonic()) < end_s and now_s - quiet_since_s < _QUIET_S:
@@ -100,11 +106,21 @@ class Doors:
         await asyncio.gather(*doors)
 
     def _is_connected(self) -> bool:
-        """Whether anybody is connected to this process.
-
-        The kernel counts the gRPC connections of all workers together; where it does not tell, a
-        connection counts as if it were there.
-        """
+        """Whether anybody is; where the kernel does not tell, gRPC counts as if it were."""
         if self._http is not None and self._http.connections:
             return True
-        return self._grpc is not None and open_connections(self._grpc_address.port) != 0
+        return self._grpc is not None and open_connections(self._boot.addresses["grpc"].port) != 0
+
+
+def _siblings(boot: Boot) -> Siblings:
+    """Take the descriptors for talking to the other workers."""
+    fds = boot.descriptors
+    balance = SharedWords.open(fds["balance"], writable=True)
+    os.close(fds["balance"])
+    outboxes = {
+        int(name.removeprefix(_OUTBOX)): socket.socket(fileno=fd)
+        for name, fd in fds.items()
+        if name.startswith(_OUTBOX)
+    }
+    inbox = socket.socket(fileno=fds["inbox"])
+    return Siblings(boot.index, BalanceLayout(boot.config.workers), balance, inbox, outboxes)

@@ -121,7 +121,7 @@ class WorkerProcess:
             await self._doors.drain(self._config.drain_s)
             await self._doors.close()
         self._making_doors.cancel()
-        clean = self._stock.close()
+        clean = self._stock.close() and not self._exit_code
         for channel in (self._launcher, self._supervisor):
             if channel is not None:
                 channel.close()
@@ -179,8 +179,10 @@ class WorkerProcess:
             case Joined():
                 if self._opening is None:
                     self._opening = asyncio.ensure_future(self._open())
-            case Serving():
+            case Serving(has_been_ready):
                 self._lifecycle.advance(Phase.SERVING)
+                if has_been_ready:
+                    self._lifecycle.stay_ready()
                 _keep_from_collector()
             case SetLog():
                 self._set_log(message)
@@ -221,8 +223,7 @@ class WorkerProcess:
         from anabranch_server.worker.doors import Doors
 
         load_backend(_USUAL_BACKEND)
-        addresses = self._boot.addresses
-        return Doors(self._context, addresses["http"], addresses["grpc"], self._config.grpc)
+        return Doors(self._context, self._boot, self._stock.in_flight)
 
     async def _open(self) -> None:
         try:

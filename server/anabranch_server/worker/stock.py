@@ -136,6 +136,10 @@ class Stock:
                 held[model] = HeldModel(shelf.slot, epochs, plan)
         return held
 
+    def in_flight(self) -> int:
+        """Return the requests that wait or are computed."""
+        return sum(group.in_flight() for shelf in self._shelves.values() for group in shelf.groups)
+
     def refresh(self) -> None:
         """Bring the gauges of the counters page up to date."""
         for model, shelf in self._shelves.items():

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 import msgspec
 import numpy as np
+import onnx
 
 from anabranch_runtime.counters import CountersReader, Series
 from anabranch_runtime.shared_words import SharedWords
@@ -72,6 +73,7 @@ def scale_plan(
     delta: int = 0,
     model: str = "m",
     rounds: int = 1,
+    padding: int = 0,
 ) -> VersionPlan:
     """Write a graph y = x * factor, where x and y are [N, 1] FP32, and return its plan.
 
@@ -82,6 +84,7 @@ def scale_plan(
         delta: newest applied delta.
         model: model name.
         rounds: how often it computes that; a million take about a second.
+        padding: bytes of further weights, which change nothing.
     """
     value = float(number if factor is None else factor)
     path = write_graph(
@@ -91,6 +94,8 @@ def scale_plan(
         " y = Loop(n, yes, x) <body = again (int64 i, bool c, float[N, 1] z)"
         " => (bool d, float[N, 1] u) { d = Identity(c) u = MatMul(x, w) }> }",
     )
+    if padding:
+        _pad(path, value, padding)
     example = {"x": ArrayPlan("FP32", (2, 1), np.ones((2, 1), np.float32).tobytes())}
     return VersionPlan(
         model=model,
@@ -122,6 +127,21 @@ def state_of(
     return StatePlan(
         group, queue, versions, numbers, default=newest if default is None else default
     )
+
+
+def _pad(path: Path, factor: float, padding: int) -> None:
+    """Let the graph at `path` compute the same by way of so many bytes of weights."""
+    width = padding // 8
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> scale (float[N, 1] x) => (float[N, 1] y)'
+        "{ h = MatMul(x, a) y = MatMul(h, b) }"
+    )
+    for name, weights in (
+        ("a", np.full((1, width), 1 / width, np.float32)),
+        ("b", np.full((width, 1), factor, np.float32)),
+    ):
+        model.graph.initializer.append(onnx.numpy_helper.from_array(weights, name))
+    onnx.save(model, path)
 
 
 @dataclass(frozen=True)
@@ -345,16 +365,20 @@ class RunningWorker:
 
 
 @contextmanager
-def started_worker(folder: Path, *options: str) -> Iterator[RunningWorker]:
+def started_worker(
+    folder: Path, *options: str, grpc_host: str | None = None
+) -> Iterator[RunningWorker]:
     """Start a worker that has said Hello, on free loopback ports, until the block ends.
 
     Args:
         folder: for the configuration's folders.
         options: more settings, as `drain_s=0.5`.
+        grpc_host: interface that it is told to listen on for gRPC, in place of the claimed one.
     """
     flags: dict[str, object] = {
         "host": "127.0.0.1",
         "drain_s": 0.2,
+        "workers": 1,
         "run_dir": str(folder / "run"),
         "state_dir": str(folder / "state"),
         "cache_dir": str(folder / "cache"),
@@ -364,7 +388,7 @@ def started_worker(folder: Path, *options: str) -> Iterator[RunningWorker]:
     layout = BalanceLayout(1)
     words, balance = SharedWords.create(MODEL_SLOTS), SharedWords.create(layout.words)
     http, grpc = claim("127.0.0.1", 0, "HTTP"), claim("127.0.0.1", 0, "gRPC")
-    inbox, sibling = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    inbox, sibling = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     launcher, its_launcher = pair()
     supervisor, its_supervisor = pair()
     reader = words.reader_fd()
@@ -376,7 +400,7 @@ def started_worker(folder: Path, *options: str) -> Iterator[RunningWorker]:
         config,
         {
             "http": ListenAddress(http.host, http.port),
-            "grpc": ListenAddress(grpc.host, grpc.port),
+            "grpc": ListenAddress(grpc_host or grpc.host, grpc.port),
         },
         {},
         str(folder / "run"),
