@@ -3,7 +3,7 @@ BIN := .venv/bin
 NATIVE := $(shell find runtime/native CMakeLists.txt -type f -not -path '*/build/*')
 PYTEST ?= $(BIN)/python -m pytest
 
-.PHONY: help setup demo test check check-native generate format fuzz peers example-train bench report clean
+.PHONY: help setup demo test check check-native generate format fuzz peers example-train bench chaos report clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -51,7 +51,12 @@ example-train: setup ## retrain the example model on examples/open_bandit
 
 bench: setup ## the figures of docs/benchmarks.md for the whole server
 	$(BIN)/python benchmarks/serving.py --json benchmarks/results/serving.json
+	$(BIN)/python benchmarks/session_group.py --json benchmarks/results/session_group.json
+	$(BIN)/python benchmarks/reload.py --json benchmarks/results/reload.json
 	$(MAKE) report
+
+chaos: setup ## minutes of kills under load: worker, supervisor, loader
+	cd load_tests && ../$(BIN)/python -m chaos $(ARGS)
 
 report: setup ## docs/benchmarks.md from benchmarks/results
 	$(BIN)/python benchmarks/report.py

@@ -1,0 +1,86 @@
+"""What the processes of a server hold over time, and whether it grows."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Final
+
+from anabranch_testing.server_processes import Resources, Role, ServerProcesses, resources_of
+
+__all__ = ["Growth", "Holdings", "growth_of"]
+
+_WARM_UP: Final = 0.1
+_PART: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """The last tenth of a run against its second tenth; medians of both.
+
+    Attributes:
+        memory: ratio.
+        first_mib: memory at first.
+        last_mib: memory at last.
+        threads: how many more.
+        descriptors: how many more.
+    """
+
+    memory: float
+    first_mib: float
+    last_mib: float
+    threads: float
+    descriptors: float
+
+
+class Holdings:
+    """Looks at every process from time to time.
+
+    Args:
+        processes: whose.
+    """
+
+    def __init__(self, processes: ServerProcesses) -> None:
+        self._processes = processes
+        self._seen: dict[Role, list[Resources]] = {}
+
+    def look(self) -> None:
+        """Note what each role holds now, all of its processes together."""
+        held: dict[Role, list[Resources]] = {}
+        for pid, role in self._processes.all().items():
+            found = resources_of(pid)
+            if found is not None:
+                held.setdefault(role, []).append(found)
+        for role, parts in held.items():
+            total = Resources(
+                sum(part.pss_bytes for part in parts),
+                sum(part.threads for part in parts),
+                sum(part.descriptors for part in parts),
+            )
+            self._seen.setdefault(role, []).append(total)
+
+    def growth(self) -> dict[Role, Growth]:
+        """Return how much each role's holdings grew; roles that were hardly seen are left out."""
+        return {role: growth_of(seen) for role, seen in self._seen.items() if len(seen) >= 3}
+
+
+def growth_of(seen: Sequence[Resources]) -> Growth:
+    """Compare the end with the beginning, without what comes before everything is warm.
+
+    Args:
+        seen: at least one look, in order.
+    """
+    start = int(len(seen) * _WARM_UP)
+    part = max(1, int(len(seen) * _PART))
+    first, last = seen[start : start + part], seen[-part:]
+
+    def middle(looks: Sequence[Resources], name: str) -> float:
+        return float(median(getattr(look, name) for look in looks))
+
+    first_bytes, last_bytes = middle(first, "pss_bytes"), middle(last, "pss_bytes")
+    return Growth(
+        memory=last_bytes / first_bytes if first_bytes else 1.0,
+        first_mib=first_bytes / 2**20,
+        last_mib=last_bytes / 2**20,
+        threads=middle(last, "threads") - middle(first, "threads"),
+        descriptors=middle(last, "descriptors") - middle(first, "descriptors"),
+    )
