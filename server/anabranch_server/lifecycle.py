@@ -42,6 +42,7 @@ class Lifecycle:
         self._catalog = catalog
         self._allow_empty = allow_empty
         self._phase = Phase.STARTING
+        self._stays_ready = False
 
     @property
     def phase(self) -> Phase:
@@ -53,6 +54,10 @@ class Lifecycle:
         phases = list(Phase)
         if phases.index(phase) > phases.index(self._phase):
             self._phase = phase
+
+    def stay_ready(self) -> None:
+        """Let no model turn ready off any more: the server was ready once."""
+        self._stays_ready = True
 
     @property
     def is_draining(self) -> bool:
@@ -68,6 +73,8 @@ class Lifecycle:
         """
         if self._phase is not Phase.SERVING:
             raise Unavailable(f"the server is {self._phase.value}")
+        if self._stays_ready:
+            return
         if not self._catalog.is_ready(allow_empty=self._allow_empty):
             missing = [
                 f"{name} ({state.absence()})"

@@ -103,7 +103,7 @@ def test_a_switch_prepares_everywhere_decides_publishes() -> None:
 
 def test_while_requests_are_served_nothing_is_urgent() -> None:
     agreement = _joined(W0)
-    agreement.serve()
+    agreement.serve(Serving())
 
     _, (asked,) = agreement.begin("ctr", _STATE)
 
@@ -255,13 +255,13 @@ def test_before_the_first_model_a_worker_joins_at_once() -> None:
 def test_a_worker_joins_once_it_has_what_is_current() -> None:
     agreement = _joined(W0)
     epoch = _published(agreement)
-    assert agreement.serve() == [Send(W0, Serving())]
+    assert agreement.serve(Serving(True)) == [Send(W0, Serving(True))]
 
     (asked,) = agreement.greet(W1, _hello(W1))
     joined = agreement.acknowledge(W1, "ctr", epoch)
 
     assert asked == Send(W1, Prepare("ctr", agreement.current["ctr"].slot, epoch, _STATE, True))
-    assert joined == [Send(W1, Joined()), Send(W1, Serving())]
+    assert joined == [Send(W1, Joined()), Send(W1, Serving(True))]
 
 
 def test_a_worker_that_joins_in_a_switch_enters_the_quorum() -> None:
@@ -555,7 +555,7 @@ class _World(RuleBasedStateMachine):
 
     @rule()
     def serve(self) -> None:
-        self.carry_out(self.agreement.serve())
+        self.carry_out(self.agreement.serve(Serving()))
 
     @rule()
     def replace_supervisor(self) -> None:

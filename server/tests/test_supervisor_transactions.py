@@ -449,8 +449,12 @@ async def test_a_worker_that_comes_back_gets_what_is_current(tmp_path: Path) -> 
     async with fleet(tmp_path) as running:
         worker = await running.joined(0)
         epoch = await running.switch()
-        running.transactions.serve()
-        await worker.hear(Serving)
+        running.transactions.serve(has_been_ready=False)
+        assert await worker.hear(Serving) == Serving(False)
+        running.transactions.serve(has_been_ready=True)
+        running.transactions.serve(has_been_ready=True)
+        assert await worker.hear(Serving) == Serving(True)
+        assert not [one for one in worker.heard if isinstance(one, Serving)]
         worker.die()
         await running.pool.wait_empty()
 
@@ -462,7 +466,7 @@ async def test_a_worker_that_comes_back_gets_what_is_current(tmp_path: Path) -> 
         again.say(Ack("m", epoch, 2))
 
         await again.hear(Joined)
-        await again.hear(Serving)
+        assert await again.hear(Serving) == Serving(True)
         assert running.transactions.joined() == {WorkerId(0, 2)}
         assert set(running.transactions.served_by(WorkerId(0, 2))) == {"m"}
         assert dict(running.totals.restarts) == {"exited": 1}

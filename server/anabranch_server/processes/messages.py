@@ -133,7 +133,13 @@ class Joined(Message, frozen=True):
 
 
 class Serving(Message, frozen=True):
-    """The first look at the repository is over: readiness is what the models say."""
+    """The first look at the repository is over: readiness is what the models say.
+
+    Attributes:
+        has_been_ready: whether the server was ready once; then no model turns that off any more.
+    """
+
+    has_been_ready: bool = False
 
 
 class Ping(Message, frozen=True):

@@ -164,7 +164,7 @@ class Agreement:
         self._current: dict[str, Change] = {}
         self._workers: dict[WorkerId, _Worker] = {}
         self._ballots: dict[str, _Ballot] = {}
-        self._serving = False
+        self._serving: Serving | None = None
         seen = [(incarnation - 1) << _EPOCH_BITS, *words.values()]
         for hello in hellos.values():
             for model, held in hello.models.items():
@@ -345,16 +345,16 @@ class Agreement:
                 effects += self._count(ballot)
         return [*effects, *self._join_all()]
 
-    def serve(self) -> list[Effect]:
+    def serve(self, serving: Serving) -> list[Effect]:
         """Tell everyone, now and later, that the first look at the repository is over."""
-        self._serving = True
-        return [Send(worker, Serving()) for worker in self.joined]
+        self._serving = serving
+        return [Send(worker, serving) for worker in self.joined]
 
     # --- steps ----------------------------------------------------------------------------------
 
     def _prepare(self, worker: _Worker, change: Change) -> Send:
         worker.unanswered[change.model, change.epoch] = None
-        urgent = not (self._serving and worker.has_joined)
+        urgent = self._serving is None or not worker.has_joined
         message = Prepare(change.model, change.slot, change.epoch, change.state, urgent)
         return Send(worker.id, message)
 
@@ -406,8 +406,8 @@ class Agreement:
                 return []
         worker.has_joined = True
         messages: list[Joined | Serving] = [] if worker.is_open else [Joined()]
-        if self._serving:
-            messages.append(Serving())
+        if self._serving is not None:
+            messages.append(self._serving)
         return [Send(worker.id, message) for message in messages]
 
     def _someone_serves(self, change: Change) -> bool:

@@ -236,15 +236,17 @@ class SupervisorProcess:
     async def _keep(self) -> None:
         """Take over what is served, look at the repository, and keep what is there."""
         await self._transactions.begin(self._pool)
+        if self._overview.has_been_ready:  # under an earlier supervisor
+            self._transactions.serve(has_been_ready=True)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._keeping.run(self._watcher))
             group.create_task(self._after_first_look())
 
     async def _after_first_look(self) -> None:
         await self._keeping.first_look_done.wait()
-        self._transactions.serve()
         if reason := self._overview.obstacle():
             _log.error("not ready: %s", reason, extra={"event": "not_ready"})
+        self._transactions.serve(has_been_ready=self._overview.has_been_ready)
         self._announce()
 
     async def _upkeep(self) -> None:
@@ -257,6 +259,7 @@ class SupervisorProcess:
     def _announce(self) -> None:
         """Say that the server is ready, or which processes it is made of now."""
         if self._overview.obstacle() is None:
+            self._transactions.serve(has_been_ready=True)
             pids = self._overview.serving_pids()
             self._announcement.make(pids, self._loader.pid, self._models.snapshots())
 

@@ -5,7 +5,14 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
-from anabranch_server.processes.messages import Ack, CannotPrepare, Hello, Message, Released
+from anabranch_server.processes.messages import (
+    Ack,
+    CannotPrepare,
+    Hello,
+    Message,
+    Released,
+    Serving,
+)
 from anabranch_server.processes.plans import StatePlan
 from anabranch_server.supervisor.agreement import (
     Agreement,
@@ -123,6 +130,7 @@ class Transactions:
         self._greeting = asyncio.Event()
         self._agreement: Agreement | None = None
         self._adopted: dict[str, StatePlan] = {}
+        self._serving: Serving | None = None
         self._leases = Leases()
         self._patience: dict[WorkerId, asyncio.TimerHandle] = {}
         self._turns: dict[str, asyncio.Lock] = {}
@@ -184,9 +192,12 @@ class Transactions:
         }
         return known == set(words)
 
-    def serve(self) -> None:
-        """Tell workers that the first look at the repository is over."""
-        self._carry_out(self._talks.serve())
+    def serve(self, *, has_been_ready: bool) -> None:
+        """Tell workers that the first look at the repository is over; again where that changes."""
+        serving = Serving(has_been_ready)
+        if serving != self._serving:
+            self._serving = serving
+            self._carry_out(self._talks.serve(serving))
 
     def close(self) -> None:
         """Give no more orders."""
