@@ -70,7 +70,7 @@ class OrderedConnection(HttpToolsProtocol):
         self.heard = 0.0
         self.has_ended = False
         self.caller: Client
-        self._retires = math.inf
+        self._old_from = math.inf
         self._is_old = False
         self._is_stopping = False
         self._must_linger = False
@@ -87,7 +87,7 @@ class OrderedConnection(HttpToolsProtocol):
         self.flow = self.gate = ReadGate(transport)
         self.watch.add(self)
         self.heard = self._taken_at = self.watch.now
-        self._retires = self.watch.now + self.shared.tenure.age_s()
+        self._old_from = self.watch.now + self.shared.tenure.age_s()
         self.caller = self.shared.context.clients.connect(self.client[0] if self.client else "")
         self.observer.connections(self.protocol, 1)
         if len(self.watch) > self.limits.max_connections:
@@ -171,7 +171,9 @@ class OrderedConnection(HttpToolsProtocol):
             turn = turns.popleft()
             done.append(turn)
             ending = turn.ending
-            if ending is CLOSES or (not turns and (self._is_ending() or self._retire())):
+            if ending is CLOSES or (
+                not turns and not self.is_receiving() and (self._is_ending() or self._retires())
+            ):
                 closes = True
                 ending = CLOSES
             ready += (answer.head, shared.dated, ending, *answer.body)
@@ -210,7 +212,7 @@ class OrderedConnection(HttpToolsProtocol):
         expired = [turn for turn in self.turns if turn.expire(now)]
         if expired:
             self.flush()
-        self._is_old = now >= self._retires
+        self._is_old = now >= self._old_from
         waiting = self.transport.get_write_buffer_size()
         taken = self._bytes_written - waiting
         if not waiting or taken != self._bytes_taken:
@@ -237,17 +239,14 @@ class OrderedConnection(HttpToolsProtocol):
         self.heard = self.watch.now
 
     def _is_ending(self) -> bool:
-        return (
-            self.has_ended or self._is_stopping or self.shared.context.lifecycle.is_draining
-        ) and not self.is_receiving()
+        return self.has_ended or self._is_stopping or self.shared.context.lifecycle.is_draining
 
-    def _retire(self) -> bool:
+    def _retires(self) -> bool:
         """Whether the connection ends after this answer, so that its client connects anew."""
-        tenure = self.shared.tenure
-        if not (self._is_old or tenure.surplus) or self.is_receiving():
-            return False
         if not self._is_old:
-            tenure.surplus -= 1
+            if not self.shared.tenure.surplus:
+                return False
+            self.shared.tenure.surplus -= 1
         self._must_linger = True  # the next request may be on its way
         return True
 
@@ -276,7 +275,7 @@ class OrderedConnection(HttpToolsProtocol):
             turn.begin()
 
     def _start_cold(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        """Give a request to ASGI; its answer is the last one of an old connection."""
-        if self._is_old and len(self.turns) == 1:
+        """Give a request to ASGI; its answer may be the last one of the connection."""
+        if len(self.turns) == 1 and self._retires():
             cycle.keep_alive = False
         super()._start_asgi_task(cycle, app)
