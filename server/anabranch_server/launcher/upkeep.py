@@ -288,7 +288,9 @@ class Upkeep:
         yield self._loader
 
     def _log_end(self, place: Place, running: Running, end: End) -> None:
-        is_expected = end.code == 0 and (self._stopping or place is self._loader)
+        is_expected = end.code == 0 and self._stopping
+        if place is self._loader:  # one without work leaves, one that is not needed is killed
+            is_expected = end.code == 0 or self._stopping
         _log.log(
             logging.INFO if is_expected else logging.WARNING,
             "%s %s",

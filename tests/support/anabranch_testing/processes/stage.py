@@ -22,7 +22,7 @@ __all__ = ["ACTOR", "ActorOnStage", "Stage", "staged_launcher"]
 ACTOR = "anabranch_testing.processes.actor"
 _ACTORS = Programs(ACTOR, ACTOR, ACTOR)
 _HASTE = RestartPolicy(first_delay_s=0.01, max_delay_s=0.05, healthy_s=1e9, linger_s=0.3)
-_PATIENCE_S = 30.0
+_PATIENCE_S = 60.0
 
 
 class ActorOnStage:
