@@ -6,12 +6,13 @@ keep every executor at work; both kinds alternate.
 """
 
 import argparse
-import gc
 import os
+import subprocess
+import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from statistics import median
 from typing import Final
@@ -41,7 +42,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one short round; never published")
     parser.add_argument("--json", type=Path, help="write the rows to this file")
+    parser.add_argument("--memory", choices=tuple(_BACKENDS), help=argparse.SUPPRESS)
+    parser.add_argument("--graph", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.memory is not None:
+        print(_bytes_of_load(options.graph, options.memory))
+        return
     rounds, seconds = (1, 0.2) if options.quick else (results.ROUNDS, 1.0)
     with tempfile.TemporaryDirectory() as scratch:
         graph = write(Path(scratch), [1]).graph
@@ -56,8 +62,9 @@ def main() -> None:
 
 def _rows(graph: Path, rounds: int, seconds: float) -> Iterator[results.Row]:
     executors = len(os.sched_getaffinity(0))
-    with_one, shared_bytes = _load(graph, executors, OrtCpuBackend())
-    with_own, own_bytes = _load(graph, executors, OwnSessionsBackend())
+    shared_bytes, own_bytes = (_fresh_bytes(graph, kind) for kind in ("shared", "own"))
+    with_one = _load(graph, executors, OrtCpuBackend())
+    with_own = _load(graph, executors, OwnSessionsBackend())
     for rows in (1, 64):
         shared: list[float] = []
         own: list[float] = []
@@ -72,8 +79,7 @@ def _rows(graph: Path, rounds: int, seconds: float) -> Iterator[results.Row]:
             yardstick=f"one session, {median(shared):,.0f} requests/s",
             figures={
                 "requests/s": median(own),
-                "MB one session": shared_bytes / 1e6,
-                "MB own sessions": own_bytes / 1e6,
+                "MB more": (own_bytes - shared_bytes) / 1e6,
             },
             distributions=("anabranch", "onnxruntime", "numpy"),
         )
@@ -141,21 +147,37 @@ class _Loop:
                 ticket.version.group.submit(Ticket(ticket.request, ticket.version, self))
 
 
-def _load(graph: Path, executors: int, backend: DenseBackend) -> tuple[ServedVersion, int]:
-    """The graph in a group of its own, unmerged, and the memory that it took."""
+_BACKENDS: Final[Mapping[str, Callable[[], DenseBackend]]] = {
+    "shared": OrtCpuBackend,
+    "own": OwnSessionsBackend,
+}
+
+
+def _fresh_bytes(graph: Path, kind: str) -> int:
+    """Memory of a process that has loaded the graph and nothing else."""
+    told = (sys.executable, __file__, "--memory", kind, "--graph", str(graph))
+    return int(subprocess.run(told, check=True, capture_output=True, text=True).stdout)
+
+
+def _bytes_of_load(graph: Path, kind: str) -> int:
+    served = _load(graph, len(os.sched_getaffinity(0)), _BACKENDS[kind]())
+    taken = _resident_bytes()
+    served.group.close()
+    return taken
+
+
+def _load(graph: Path, executors: int, backend: DenseBackend) -> ServedVersion:
+    """The graph in a group of its own, unmerged."""
     model = DenseModel(
         graph,
         (TensorSpec(INPUT, "FP32", (-1, COLUMNS)),),
         (TensorSpec(OUTPUT, "FP32", (-1, 1)),),
         RowLayout(True, 1, (0,), (0,)),
     )
-    gc.collect()
-    before = _resident_bytes()
     settings = GroupSettings(executors, BatchSettings(merge=False, split_rows=0))
     group = SessionGroup("ctr", settings, backend, _Uncounted())
     examples = [{INPUT: make_rows(rows)} for rows in (1, 64)]
-    served = group.load(Snapshot("ctr", 1), model, examples)
-    return served, _resident_bytes() - before
+    return group.load(Snapshot("ctr", 1), model, examples)
 
 
 def _rate(served: ServedVersion, executors: int, rows: int, seconds: float) -> float:
