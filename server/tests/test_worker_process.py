@@ -1,3 +1,4 @@
+import os
 import signal
 import threading
 import time
@@ -93,6 +94,19 @@ def test_requests_meanwhile_see_whole_states_and_never_go_back(
     assert len(set(versions)) > 3
 
 
+def test_builds_have_the_lowest_priority_and_executors_have_not(
+    serving: RunningWorker, tmp_path: Path
+) -> None:
+    slow = scale_plan(tmp_path, 2, rounds=400_000)
+    group = msgspec.structs.replace(GROUP, executors=3)
+    serving.say(Prepare("m", 0, 2, state_of(slow, group=group)))
+    wait_until(lambda: os.SCHED_IDLE in serving.policies())
+
+    serving.hear(Ack)
+
+    wait_until(lambda: serving.policies() == {os.SCHED_OTHER})
+
+
 def test_a_version_that_two_states_name_is_built_once(
     serving: RunningWorker, tmp_path: Path
 ) -> None:
@@ -155,7 +169,7 @@ def test_a_model_that_is_gone_is_not_known(serving: RunningWorker, tmp_path: Pat
         serving.score()
     assert serving.new_supervisor().models == {}
 
-    serving.switch(3, state_of(scale_plan(tmp_path, 1)), slot=0)
+    serving.switch(3, state_of(scale_plan(tmp_path, 1)), slot=5)
 
     assert serving.score() == ScoredBy("1", 1.0)
 
@@ -181,7 +195,7 @@ def test_an_epoch_is_not_released_while_a_request_computes_its_version(
     worker: RunningWorker, tmp_path: Path
 ) -> None:
     worker.hear(Hello)
-    slow = scale_plan(tmp_path, 1, rounds=800_000)
+    slow = scale_plan(tmp_path, 1, rounds=500_000)
     worker.switch(1, state_of(slow))
     worker.hear(Released)
     worker.join()

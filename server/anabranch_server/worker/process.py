@@ -180,10 +180,11 @@ class WorkerProcess:
                 if self._opening is None:
                     self._opening = asyncio.ensure_future(self._open())
             case Serving(has_been_ready):
+                if self._lifecycle.phase is Phase.STARTING:
+                    _keep_from_collector()
                 self._lifecycle.advance(Phase.SERVING)
                 if has_been_ready:
                     self._lifecycle.stay_ready()
-                _keep_from_collector()
             case SetLog():
                 self._set_log(message)
             case _:  # meant for a launcher or a loader

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from anabranch_runtime.backends import load_backend
+from anabranch_runtime.backends import DenseBackend, load_backend
 from anabranch_runtime.catalog import Catalog, Epochs
 from anabranch_runtime.served import ServedVersion
 from anabranch_runtime.session_group import SessionGroup
@@ -90,6 +90,8 @@ class Stock:
         self._loop = asyncio.get_running_loop()
         self._shelves: dict[str, Shelf] = {}
         self._preparing: dict[tuple[str, int], asyncio.Task[None]] = {}
+        self._backends: dict[str, DenseBackend] = {}
+        self._moving: set[str] = set()
         self._watching: asyncio.TimerHandle | None = None
         self._retiring: asyncio.TimerHandle | None = None
 
@@ -222,15 +224,19 @@ class Stock:
             self._counting.retirement.loaded(Retired(model, number))
         self._catalog.hold(model, shelf.slot, epoch, state)
         shelf.keep(epoch, PreparedState(plan, versions))
+        self._moving.add(model)
 
     def _make_group(self, model: str, group: GroupPlan, queue: QueuePlan) -> SessionGroup:
         place = self._place
+        backend = self._backends.get(group.backend)
+        if backend is None:
+            backend = self._backends[group.backend] = load_backend(group.backend)
         settings = group_settings(group, queue, place.index, place.max_repeated_bytes)
         self._counting.retirement.loaded(Retired(model))
         return SessionGroup(
             model,
             settings,
-            load_backend(group.backend),
+            backend,
             self._counting.model(model),
             on_unused=partial(self._has_unused, model),
         )
@@ -247,12 +253,13 @@ class Stock:
         if self._watching is not None:
             self._watching.cancel()
             self._watching = None
-        moving = False
-        for model, shelf in list(self._shelves.items()):
-            if shelf.is_moving:
+        for model in list(self._moving):
+            shelf = self._shelves.get(model)
+            if shelf is not None:
                 self._look(model, shelf)
-                moving |= shelf.is_moving
-        if moving:
+            if shelf is None or not shelf.is_moving:
+                self._moving.remove(model)
+        if self._moving:
             self._watching = self._loop.call_later(_POLL_S, self._watch)
 
     def _look(self, model: str, shelf: Shelf) -> None:

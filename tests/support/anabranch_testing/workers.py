@@ -9,7 +9,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -350,6 +350,14 @@ class RunningWorker:
             code = ended.si_status
             self._exited = code if ended.si_code == os.CLD_EXITED else -code
         return self._exited
+
+    def policies(self) -> set[int]:
+        """Scheduling policies that its threads have."""
+        found = set()
+        for thread in os.listdir(f"/proc/{self.child.pid}/task"):
+            with suppress(ProcessLookupError):  # it has ended
+                found.add(os.sched_getscheduler(int(thread)))
+        return found
 
     def figures(self) -> tuple[int, int, int]:
         """Descriptors, threads, and resident bytes of the process."""
