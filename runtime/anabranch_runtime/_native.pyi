@@ -127,11 +127,11 @@ class SharedWords:
     @property
     def writable(self) -> bool: ...
 
-    def load(self, index: int) -> int:
+    def load(self, index: int, /) -> int:
         """The value of a word; acquires."""
 
-    def store(self, index: int, value: int) -> None:
+    def store(self, index: int, value: int, /) -> None:
         """Word = value; releases."""
 
-    def add(self, index: int, amount: int) -> int:
+    def add(self, index: int, amount: int, /) -> int:
         """Word += amount, modulo 2^64; returns the sum."""

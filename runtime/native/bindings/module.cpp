@@ -289,9 +289,12 @@ void bind_shared_words(nb::module_& m) {
            "New descriptor that cannot be written through; the caller closes it.")
       .def_prop_ro("words", &SharedWords::words)
       .def_prop_ro("writable", &SharedWords::writable)
-      .def("load", &SharedWords::load, "index"_a, "The value of a word; acquires.")
-      .def("store", &SharedWords::store, "index"_a, "value"_a, "Word = value; releases.")
-      .def("add", &SharedWords::add, "index"_a, "amount"_a,
+      // Arguments without names: nanobind then calls straight through.
+      .def("load", &SharedWords::load, nb::sig("def load(self, index: int, /) -> int"),
+           "The value of a word; acquires.")
+      .def("store", &SharedWords::store,
+           nb::sig("def store(self, index: int, value: int, /) -> None"), "Word = value; releases.")
+      .def("add", &SharedWords::add, nb::sig("def add(self, index: int, amount: int, /) -> int"),
            "Word += amount, modulo 2^64; returns the sum.");
 }
 
