@@ -23,8 +23,8 @@ from anabranch_runtime.lanes import Lane
 from anabranch_runtime.models import DenseModel
 from anabranch_runtime.observing import GroupObserver, ShedReason
 from anabranch_runtime.pacing import pace_of
-from anabranch_runtime.requests import ScoreRequest, Ticket
-from anabranch_runtime.routing import place_of
+from anabranch_runtime.requests import Ticket
+from anabranch_runtime.selection import Lanes
 from anabranch_runtime.served import ServedVersion
 from anabranch_runtime.settings import GroupSettings, QueueSettings
 from anabranch_runtime.splitting import split
@@ -82,12 +82,7 @@ class SessionGroup:
             Executor(model, index, self._take, observer, cpus, self._replace)
             for index, cpus in enumerate(cpusets)
         )
-        levels = settings.queue.priority_levels
-        if settings.select == "least_loaded":
-            self._lanes: tuple[Lane, ...] = (Lane(self._executors, levels),)
-        else:
-            self._lanes = tuple(Lane((executor,), levels) for executor in self._executors)
-        self._turn = 0
+        self._lanes = Lanes(self._executors, settings.select, settings.queue.priority_levels)
         self._engines = Engines(self._executors, on_unused)
         for executor in self._executors:
             executor.start()
@@ -109,24 +104,17 @@ class SessionGroup:
         with self._lock:
             if self._closed:
                 raise Unavailable(f"model {self.model!r} is being unloaded")
-            if len(lanes) == 1:
-                lane = lanes[0]
-                requests, rows = lane.pending.requests, lane.pending.rows
-            else:
-                lane = self._lane_of(request)
-                requests, rows = self._depth()
             queue = self.settings.queue
-            is_full = requests >= queue.max_requests or (
-                requests > 0 and rows + request.rows > queue.max_rows
-            )
-            if is_full and not self._can_displace(request):
+            lane = lanes.choose(request)
+            is_full = lanes.is_full(request, queue)
+            if is_full and not lanes.can_displace(request, queue):
                 raise self._refusal("queue_full", lane, now)
             if not lane.idle and lane.is_too_late(ticket, now):
                 raise self._refusal("estimated_wait", lane, now)
             if is_full:
-                displaced = self._displace(request)
+                displaced = lanes.displace(request, queue)
             if lane.idle:
-                if resting := self._resting(ticket, lane):
+                if resting := lanes.resting(ticket, lane):
                     self._hand_out(ticket, resting)
                     return
                 wake = lane.rouse().wake
@@ -139,20 +127,19 @@ class SessionGroup:
     def queue_depth(self) -> tuple[int, int]:
         """Waiting requests and rows. Any thread."""
         with self._lock:
-            return self._depth()
+            return self._lanes.depth()
 
     def in_flight(self) -> int:
         """Requests taken and not yet finished; the parts of a cut one count each. Any thread."""
         with self._lock:
             at_work = [one.computing + (one.given is not None) for one in self._executors]
-            return self._depth()[0] + sum(at_work)
+            return self._lanes.depth()[0] + sum(at_work)
 
     def set_queue(self, queue: QueueSettings) -> None:
         """Change what may wait from now on; what waits already stays. Any thread."""
         with self._lock:
             self.settings = replace(self.settings, queue=queue)
-            for lane in self._lanes:
-                lane.pending.set_levels(queue.priority_levels)
+            self._lanes.set_levels(queue.priority_levels)
 
     # --- versions -------------------------------------------------------------------------------
 
@@ -250,7 +237,8 @@ class SessionGroup:
         """
         with self._lock:
             self._closed = True
-            wakes = [lane.rouse().wake for lane in self._lanes for _ in range(len(lane.idle))]
+            idle = [lane for lane in self._lanes.every for _ in lane.idle]
+            wakes = [lane.rouse().wake for lane in idle]
         for wake in wakes:
             wake.release()
         deadline = time.monotonic() + timeout_s
@@ -258,7 +246,7 @@ class SessionGroup:
             executor.join(max(0.0, deadline - time.monotonic())) for executor in self._executors
         ]
         with self._lock:
-            left = [ticket for lane in self._lanes for ticket in lane.pending.drain()]
+            left = self._lanes.drain()
         for ticket in left:
             ticket.error = Unavailable(f"model {self.model!r} was unloaded")
         if left:
@@ -271,7 +259,7 @@ class SessionGroup:
 
     def _take(self, executor: Executor) -> list[Ticket] | None:
         """Next batch for `executor`; sleeps while nothing waits; None when the group is closed."""
-        lane = self._home(executor)
+        lane = self._lanes.home(executor)
         delay_s = self.settings.batching.max_delay_s
         while True:
             now = time.monotonic()
@@ -311,10 +299,6 @@ class SessionGroup:
                 # A submitter took it off the idle list at that very moment.
                 executor.wake.acquire()
 
-    def _home(self, executor: Executor) -> Lane:
-        """The lane that an executor takes from."""
-        return self._lanes[executor.index if len(self._lanes) > 1 else 0]
-
     def _wake_for_the_rest(self, lane: Lane) -> None:
         """Let another executor look after what a batch left behind; the lock is held.
 
@@ -328,7 +312,7 @@ class SessionGroup:
         """Put another thread in place of one that died, and answer what it was at."""
         lost, executor.at_work = executor.at_work, None
         with self._lock:
-            lane = self._home(executor)
+            lane = self._lanes.home(executor)
             if executor in lane.idle:
                 lane.idle.remove(executor)
             executor.begin([], 0.0)
@@ -342,76 +326,11 @@ class SessionGroup:
         self._engines.rebind(executor)
         executor.start()
 
-    # --- who waits where ------------------------------------------------------------------------
-    # The lock is held in all of these.
-
-    def _lane_of(self, request: ScoreRequest) -> Lane:
-        """The queue that `request` waits in, where every executor has its own."""
-        lanes = self._lanes
-        if self.settings.select == "round_robin":
-            self._turn = (self._turn + 1) % len(lanes)
-            return lanes[self._turn]
-        if request.routing_key is not None:
-            return lanes[place_of(request.routing_key, len(lanes))]
-        return min(lanes, key=Lane.load)
-
-    def _depth(self) -> tuple[int, int]:
-        lanes = self._lanes
-        if len(lanes) == 1:
-            return lanes[0].pending.requests, lanes[0].pending.rows
-        return (
-            sum([lane.pending.requests for lane in lanes]),
-            sum([lane.pending.rows for lane in lanes]),
-        )
-
-    def _is_full(self, request: ScoreRequest) -> bool:
-        queue = self.settings.queue
-        requests, rows = self._depth()
-        return requests >= queue.max_requests or (
-            requests > 0 and rows + request.rows > queue.max_rows
-        )
-
-    def _can_displace(self, request: ScoreRequest) -> bool:
-        """Whether lower priorities hold enough of the queue to make room for `request`."""
-        if request.priority <= 0:  # the default, which is the lowest
-            return False
-        queue = self.settings.queue
-        requests, rows = self._depth()
-        for lane in self._lanes:
-            requests_below, rows_below = lane.pending.below(request.priority)
-            requests -= requests_below
-            rows -= rows_below
-        return requests < queue.max_requests and (
-            requests == 0 or rows + request.rows <= queue.max_rows
-        )
-
-    def _displace(self, request: ScoreRequest) -> list[Ticket]:
-        """Make room: the newest of the lowest priority go."""
-        displaced: list[Ticket] = []
-        while self._is_full(request):
-            places = [(lane.pending.newest_below(request.priority), lane) for lane in self._lanes]
-            lowest, lane = max(
-                [(place, lane) for place, lane in places if place is not None],
-                key=lambda found: (found[0][0], found[0][1].submitted),
-            )
-            displaced.append(lane.pending.remove_newest(lowest[0]))
-        return displaced
-
-    def _resting(self, ticket: Ticket, lane: Lane) -> list[Lane]:
-        """Lanes whose executors get a part each of a request that is worth cutting; else none."""
-        smallest = ticket.version.split_rows
-        rows = ticket.request.rows
-        if not smallest or rows < 2 * smallest or self.settings.select == "mod":
-            return []
-        if len(self._lanes) == 1:
-            resting = [lane] * len(lane.idle)
-        else:
-            resting = [one for one in self._lanes if one.idle and not one.pending.requests]
-        resting = resting[: rows // smallest]
-        return resting if len(resting) > 1 else []
-
     def _hand_out(self, ticket: Ticket, resting: Sequence[Lane]) -> None:
-        """Give an idle executor of each lane its own part; through a queue they could merge."""
+        """Give an idle executor of each lane its own part; through a queue they could merge.
+
+        The lock is held.
+        """
         for part, lane in zip(split(ticket, len(resting)), resting, strict=True):
             part.submitted = ticket.submitted
             executor = lane.rouse()
@@ -423,7 +342,7 @@ class SessionGroup:
     def _refusal(self, reason: ShedReason, lane: Lane, now: float) -> Overloaded:
         """Count a request that is not taken, and say why; the lock is held."""
         self._observer.shed(reason)
-        requests, rows = self._depth()
+        requests, rows = self._lanes.depth()
         why = "it would be too late" if reason == "estimated_wait" else "the queue is full"
         return Overloaded(
             f"model {self.model!r}: {why}: {requests} requests of {rows} rows wait",
@@ -433,7 +352,7 @@ class SessionGroup:
     def _send_away(self, tickets: list[Ticket], now: float) -> None:
         """Answer tickets that had to make room."""
         with self._lock:
-            retry_s = max([lane.drain_s(now) for lane in self._lanes])
+            retry_s = max([lane.drain_s(now) for lane in self._lanes.every])
         for ticket in tickets:
             self._observer.shed("priority")
             ticket.finished = now

@@ -87,3 +87,16 @@ def test_engines_are_closed_with_the_group_and_where_loading_fails(tmp_path: Pat
     assert group.close(10.0)
 
     assert backend.closed == [backend.built[1], backend.built[0]]
+
+
+def test_a_version_that_comes_after_the_end_is_refused_and_its_engine_closed(
+    tmp_path: Path,
+) -> None:
+    backend = CountingBackend()
+    group = SessionGroup("m", GroupSettings(2, BatchSettings(max_rows=4)), backend, Counts())
+    assert group.close(10.0)
+
+    with pytest.raises(Unavailable, match="being unloaded"):
+        load_zeros(group, lookup_model(tmp_path), [0])
+
+    assert backend.closed == backend.built

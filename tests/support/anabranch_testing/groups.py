@@ -166,6 +166,6 @@ def ticket_of(
 def until_asleep(group: SessionGroup, timeout_s: float = 10.0) -> None:
     """Wait until every executor of `group` sleeps."""
     end_s = time.monotonic() + timeout_s
-    while sum(len(lane.idle) for lane in group._lanes) < group.settings.executors:
+    while sum(len(lane.idle) for lane in group._lanes.every) < group.settings.executors:
         assert time.monotonic() < end_s, "executors are still at work"
         time.sleep(0.001)
