@@ -25,13 +25,17 @@ class Client:
         self.calls = 0
         self.holds = 0
 
-    def check(self, most: int) -> None:
+    def check(self, most: int, counted: int = 0) -> None:
         """Return when one more request may come.
 
+        Args:
+            most: how many may be unanswered together.
+            counted: 1 where that request is among those of this client already.
+
         Raises:
-            Overloaded: `most` are not answered yet.
+            Overloaded: `most` others are not answered yet.
         """
-        busy = self.requests + self.calls
+        busy = self.requests + self.calls - counted
         if busy >= most:
             raise Overloaded(f"{busy} requests of this client wait: at most {most} are allowed")
 
@@ -58,6 +62,10 @@ class Clients:
         """One connection of `client` is over; its requests were counted off before."""
         with self._lock:
             self._let_go(client)
+
+    def find(self, address: str) -> Client | None:
+        """Return the client at `address` if there is one."""
+        return self._by_address.get(address)
 
     def begin_call(self, address: str) -> Client:
         """Return the client at `address`, with one call more."""

@@ -88,7 +88,7 @@ class OrderedConnection(HttpToolsProtocol):
         self.watch.add(self)
         self.heard = self._taken_at = self.watch.now
         self._old_from = self.watch.now + self.shared.tenure.age_s()
-        self.caller = self.shared.context.clients.connect(self.client[0] if self.client else "")
+        self.caller = self.shared.context.clients.connect(_address(self.client))
         self.observer.connections(self.protocol, 1)
         if len(self.watch) > self.limits.max_connections:
             self.refuse(Overloaded(f"{self.limits.max_connections} connections are open"))
@@ -279,3 +279,8 @@ class OrderedConnection(HttpToolsProtocol):
         if len(self.turns) == 1 and self._retires():
             cycle.keep_alive = False
         super()._start_asgi_task(cycle, app)
+
+
+def _address(peer: tuple[str, int] | None) -> str:
+    """Return the address of a peer, that of IPv4 in its own form; empty for a local socket."""
+    return peer[0].removeprefix("::ffff:") if peer else ""

@@ -57,7 +57,7 @@ class GrpcDoor:
         ]
         if max_connection_age_s is not None:
             options.append(("grpc.max_connection_age_ms", round(max_connection_age_s * 1000)))
-        self._calls = CallThreads(threads, "grpc-infer")
+        self._calls = CallThreads(threads, "grpc-infer", context.clients)
         self._side = SideThreads(
             futures.ThreadPoolExecutor(_SMALL_THREADS, "grpc-small"),
             futures.ThreadPoolExecutor(_STREAM_THREADS, "grpc-stream"),

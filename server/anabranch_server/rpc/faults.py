@@ -7,6 +7,7 @@ from typing import Final, NoReturn
 
 import grpc
 
+from anabranch_server.trace_context import TraceContext
 from anabranch_wire.errors import AnabranchError, Internal, Overloaded
 
 __all__ = ["abort", "internal_fault"]
@@ -19,9 +20,14 @@ _TEXT_BYTES: Final = 2048
 """Longest status text. Clients drop trailers above 8 KiB, and every non-ASCII byte takes three."""
 
 
-def abort(call: grpc.ServicerContext, error: AnabranchError, request_id: str) -> NoReturn:
+def abort(
+    call: grpc.ServicerContext,
+    error: AnabranchError,
+    request_id: str,
+    trace: TraceContext | None = None,
+) -> NoReturn:
     """End `call` with the status of `error`, its text and, if it is overload, when to come back."""
-    trailers = [("x-request-id", request_id)]
+    trailers = [("x-request-id", request_id), *(trace.entries() if trace is not None else ())]
     if isinstance(error, Overloaded):
         trailers.append(("grpc-retry-pushback-ms", str(math.ceil(error.retry_after_s * 1000))))
     call.set_trailing_metadata(tuple(trailers))

@@ -12,9 +12,10 @@ from anabranch_server.oip.deadlines import deadline_for
 from anabranch_server.request_ids import RequestIds
 from anabranch_server.rpc.encoding import ResponseEncoder
 from anabranch_server.rpc.faults import abort, internal_fault
-from anabranch_server.rpc.metadata import CallMetadata, read_metadata
+from anabranch_server.rpc.metadata import CallMetadata, address_of, read_metadata
 from anabranch_server.rpc.reading import OpenedRequest, RequestReader
 from anabranch_server.rpc.replies import RpcTicket, ThreadSink
+from anabranch_server.trace_context import TraceContext
 from anabranch_wire.errors import AnabranchError, Cancelled, DeadlineExceeded, Overloaded
 
 __all__ = ["InferCall", "InferRefusal"]
@@ -32,6 +33,8 @@ class InferCall:
         self._catalog = context.catalog
         self._reader = RequestReader(context.limits)
         self._observer = context.observer
+        self._clients = context.clients
+        self._most = context.limits.max_in_flight_per_client
         self._request_ids = request_ids
         self._sink = ThreadSink()
         self._encoder = ResponseEncoder()
@@ -41,21 +44,35 @@ class InferCall:
         began = time.monotonic()
         metadata = read_metadata(call.invocation_metadata())
         request_id = self._request_ids.choose(metadata.request_id)
+        trace = metadata.trace
         model = ""
         try:
             opened = self._reader.open(body)
             model = opened.model
+            self._check_client(model, call)
             ticket = self._admit(opened, metadata, began, call)
             ticket.version.group.submit(ticket)
             ticket.wait()
-            answer = self._encode(opened.id, ticket, call, request_id)
+            answer = self._encode(opened.id, ticket, call, request_id, trace)
         except AnabranchError as error:
-            self._fail(error, model, began, len(body), call, request_id)
+            self._fail(error, model, began, len(body), call, request_id, trace)
         except Exception:  # the edge of the handler thread
-            self._fail(internal_fault(request_id), model, began, len(body), call, request_id)
+            fault = internal_fault(request_id)
+            self._fail(fault, model, began, len(body), call, request_id, trace)
         taken_s = time.monotonic() - began
-        self._observer.scored(ticket, _PROTOCOL, taken_s, len(body), len(answer), request_id)
+        self._observer.scored(ticket, _PROTOCOL, taken_s, len(body), len(answer), request_id, trace)
         return answer
+
+    def _check_client(self, model: str, call: grpc.ServicerContext) -> None:
+        """Refuse a call of a client that has too many; those that wait for a thread count too."""
+        client = self._clients.find(address_of(call.peer()))
+        if client is None:
+            return
+        try:
+            client.check(self._most, counted=1)
+        except Overloaded:
+            self._observer.shed(model, "client_limit")
+            raise
 
     def _admit(
         self,
@@ -94,6 +111,7 @@ class InferCall:
         ticket: RpcTicket,
         call: grpc.ServicerContext,
         request_id: str,
+        trace: TraceContext | None,
     ) -> bytes:
         assert ticket.outputs is not None
         snapshot = ticket.version.snapshot
@@ -103,6 +121,7 @@ class InferCall:
                 ("x-request-id", request_id),
                 ("anabranch-model-version", str(snapshot.version)),
                 ("anabranch-delta", str(snapshot.delta)),
+                *(trace.entries() if trace is not None else ()),
             )
         )
         return self._encoder.encode(ticket.version, sent_id, ticket.request.outputs, ticket.outputs)
@@ -115,13 +134,14 @@ class InferCall:
         bytes_in: int,
         call: grpc.ServicerContext,
         request_id: str,
+        trace: TraceContext | None,
     ) -> NoReturn:
         taken_s = time.monotonic() - began
-        self._observer.failed(model, _PROTOCOL, error.grpc, taken_s, bytes_in, request_id)
+        self._observer.failed(model, _PROTOCOL, error.grpc, taken_s, bytes_in, request_id, trace)
         # Frames of a traceback hold the ticket, which may hold the error: in that circle the
         # model's version would live on until the collector comes.
         error.__traceback__ = error.__cause__ = error.__context__ = None
-        abort(call, error, request_id)
+        abort(call, error, request_id, trace)
 
 
 class InferRefusal:
@@ -136,10 +156,11 @@ class InferRefusal:
 
     def __call__(self, body: bytes, call: grpc.ServicerContext) -> bytes:
         """Abort `call`; its message is not looked at."""
-        request_id = self._request_ids.choose(read_metadata(call.invocation_metadata()).request_id)
+        metadata = read_metadata(call.invocation_metadata())
+        request_id = self._request_ids.choose(metadata.request_id)
         fault = Overloaded("too many calls wait for a thread")
-        self._observer.failed("", _PROTOCOL, fault.grpc, 0.0, len(body), request_id)
-        abort(call, fault, request_id)
+        self._observer.failed("", _PROTOCOL, fault.grpc, 0.0, len(body), request_id, metadata.trace)
+        abort(call, fault, request_id, metadata.trace)
 
 
 def _remaining_s(call: grpc.ServicerContext) -> float | None:

@@ -1,14 +1,16 @@
-"""Invocation metadata that the gRPC door reads: request id, timeout, priority, routing key."""
+"""What the gRPC door reads beside a message: id, deadline, priority, routing key, trace, caller."""
 
 import re
 from collections.abc import Iterable
 from typing import Final
+from urllib.parse import unquote
 
 import msgspec
 
+from anabranch_server.trace_context import TraceContext, read_trace
 from anabranch_wire.errors import InvalidInput
 
-__all__ = ["CallMetadata", "read_metadata"]
+__all__ = ["CallMetadata", "address_of", "read_metadata"]
 
 _TIMEOUT: Final = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,9})?")
 _PRIORITY: Final = re.compile(r"[0-9]{1,18}")
@@ -22,12 +24,14 @@ class CallMetadata(msgspec.Struct, frozen=True, gc=False):
         sent_timeout_ms: `anabranch-timeout-ms`.
         sent_priority: `anabranch-priority`.
         sent_routing_key: `anabranch-routing-key`.
+        trace: what `traceparent` and `tracestate` name.
     """
 
     request_id: str | bytes | None = None
     sent_timeout_ms: str | bytes | None = None
     sent_priority: str | bytes | None = None
     sent_routing_key: str | bytes | None = None
+    trace: TraceContext | None = None
 
     def timeout_s(self) -> float | None:
         """Return the timeout in seconds; None if absent.
@@ -61,6 +65,8 @@ def read_metadata(entries: Iterable[tuple[str, str | bytes]] | None) -> CallMeta
     timeout_ms: str | bytes | None = None
     priority: str | bytes | None = None
     routing_key: str | bytes | None = None
+    parent: str | bytes | None = None
+    state: str | bytes | None = None
     for key, value in entries or ():
         if key == "x-request-id":
             request_id = value
@@ -70,7 +76,25 @@ def read_metadata(entries: Iterable[tuple[str, str | bytes]] | None) -> CallMeta
             priority = value
         elif key == "anabranch-routing-key":
             routing_key = value
-    return CallMetadata(request_id, timeout_ms, priority, routing_key)
+        elif key == "traceparent":
+            parent = value
+        elif key == "tracestate":
+            state = value
+    trace = None if parent is None else read_trace(parent, state)
+    return CallMetadata(request_id, timeout_ms, priority, routing_key, trace)
+
+
+def address_of(peer: str) -> str:
+    """Return the address in what gRPC calls a peer, as HTTP names it.
+
+    Args:
+        peer: such as `ipv4:127.0.0.1:4711` or `ipv6:%5B::1%5D:4711`.
+    """
+    kind, _, rest = peer.partition(":")
+    host = rest.rpartition(":")[0]
+    if kind != "ipv6":
+        return host
+    return unquote(host).strip("[]").removeprefix("::ffff:")
 
 
 def _matched(key: str, value: str | bytes, form: re.Pattern[str]) -> str:

@@ -11,6 +11,9 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
+from anabranch_server.clients import Client, Clients
+from anabranch_server.rpc.metadata import address_of
+
 __all__ = ["CallThreads", "Completion"]
 
 _LOGGER = logging.getLogger(__name__)
@@ -53,12 +56,18 @@ class CallThreads:
 
     Daemons, because a call in flight must not keep a process that ends.
 
-    Attributes:
+    Args:
         count: number of threads.
+        name: of the threads, before a number.
+        clients: counts the calls of each client, those that wait included.
+
+    Attributes:
+        count: as given.
     """
 
-    def __init__(self, count: int, name: str) -> None:
+    def __init__(self, count: int, name: str, clients: Clients | None = None) -> None:
         self.count = count
+        self._clients = Clients() if clients is None else clients
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._threads: Final = [
             threading.Thread(target=self._work, name=f"{name}-{index}", daemon=True)
@@ -75,7 +84,9 @@ class CallThreads:
     def submit(self, function: Callable[..., object], *arguments: object) -> Completion:
         """Run `function(*arguments)` on one of the threads, in the order of submission."""
         completion = Completion()
-        self._calls.put((completion, function, arguments))
+        address = _caller(arguments)
+        client = self._clients.begin_call(address) if address else None
+        self._calls.put((completion, function, arguments, client))
         return completion
 
     def close(self) -> None:
@@ -85,14 +96,26 @@ class CallThreads:
 
     def _work(self) -> None:
         while (call := self._calls.get()) is not None:
-            completion, function, arguments = call
+            completion, function, arguments, client = call
             try:
                 function(*arguments)
             except Exception:  # the edge of the thread; grpcio answers its calls' own failures
                 _LOGGER.exception("a call failed in grpcio", extra={"event": "internal_error"})
+            if client is not None:
+                self._clients.end_call(client)
             completion.finish()
             # An ended call's memory must not live until the next one comes.
-            del call, completion, function, arguments
+            del call, completion, function, arguments, client
 
 
-_Call = tuple[Completion, Callable[..., object], tuple[object, ...]]
+_Call = tuple[Completion, Callable[..., object], tuple[object, ...], Client | None]
+
+
+def _caller(arguments: tuple[object, ...]) -> str:
+    """Return the address that a call comes from; empty if this is no call of grpcio's.
+
+    Behaviours learn who calls only when a thread has them. What grpcio submits has the event of
+    the call as its second argument, and that knows.
+    """
+    peer = getattr(getattr(arguments[1], "call", None), "peer", None) if arguments[1:] else None
+    return address_of(peer().decode()) if peer is not None else ""
