@@ -91,7 +91,7 @@ def serve(
     admin_grpc_port: Annotated[
         int | None,
         typer.Option(
-            help="Repository calls over gRPC (reserved).",
+            help="Repository calls over gRPC.",
             show_default="8004",
             rich_help_panel=_DOORS,
         ),
@@ -181,9 +181,9 @@ def serve(
     if print_config:
         return
 
-    from anabranch_server.serve import run_server
+    from anabranch_server.launcher import run_launcher
 
-    raise typer.Exit(run_server(told))
+    raise typer.Exit(run_launcher(told))
 
 
 def _leave(*_: object) -> NoReturn:
