@@ -52,7 +52,7 @@ __all__ = ["SupervisorProcess"]
 
 _log = logging.getLogger(__name__)
 
-_UPKEEP_S: Final = 1.0
+_UPKEEP_S: Final = 0.5
 _LINGER_S: Final = 10.0
 """What workers get beyond `drain_s`, before they are left to themselves."""
 _ORDER_S: Final = 5.0

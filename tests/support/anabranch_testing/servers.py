@@ -61,6 +61,7 @@ def started_server(
     scratch: Path,
     *options: str,
     prefix: Sequence[str] = (),
+    module: str = "anabranch_server",
     timeout_s: float = 120.0,
 ) -> Iterator[RunningServer]:
     """Serve `repository` on free loopback ports until the block ends.
@@ -70,12 +71,13 @@ def started_server(
         scratch: an empty folder for run, state and cache folders and the log.
         options: more `serve` options.
         prefix: words before the command, such as `taskset -c 0`.
+        module: what stands for the command.
         timeout_s: how long the server may take to be ready.
     """
     ready_file = scratch / "ready.json"
     log = scratch / "server.log"
     command = [
-        *prefix, sys.executable, "-m", "anabranch_server", "serve", str(repository),
+        *prefix, sys.executable, "-m", module, "serve", str(repository),
         "--host", "127.0.0.1", "--http-port", "0", "--grpc-port", "0", "--metrics-port", "0",
         "--admin-port", "0", "--admin-grpc-port", "0",
         "--run-dir", str(scratch / "run"), "--state-dir", str(scratch / "state"),
