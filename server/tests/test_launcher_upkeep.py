@@ -12,6 +12,7 @@ import pytest
 
 from anabranch_server.launcher import Programs, RestartPolicy
 from anabranch_server.ports import claim
+from anabranch_server.processes.board import BalanceLayout
 from anabranch_testing.processes.stage import ACTOR, Stage, staged_launcher
 from anabranch_wire.errors import Conflict
 
@@ -177,6 +178,20 @@ def test_pages_and_inboxes_outlive_their_processes(stage: Stage) -> None:
 
     assert stage.actor("worker 0.2").ask("balance") == {"balance": 2}
     assert stage.actor("worker 1.2").ask("take") == {"took": "from 0", "fds": 1}
+
+
+def test_a_worker_that_ended_takes_no_connections(stage: Stage) -> None:
+    started(stage)
+    layout = BalanceLayout(2)
+    for index in range(2):
+        word = layout.accepting(index)
+        assert stage.actor(f"worker {index}.1").ask("balance", word=word) == {"balance": 1}
+
+    os.kill(stage.actor("worker 1.1").pid, signal.SIGKILL)
+
+    after = stage.actor("worker 1.2")
+    assert after.ask("balance", word=layout.accepting(0)) == {"balance": 2}
+    assert after.ask("balance", word=layout.accepting(1)) == {"balance": 1}
 
 
 def test_metrics_are_listened_on_again_by_the_next_supervisor(stage: Stage) -> None:

@@ -51,6 +51,10 @@ class Estate:
     inboxes: tuple[Inbox, ...]
     run_dir: Path
 
+    def withdraw(self, worker: int) -> None:
+        """Say that a worker which has ended takes no connections, until the next one says so."""
+        self.balance.store(BalanceLayout(len(self.inboxes)).accepting(worker), 0)
+
     def has_served(self) -> bool:
         """Whether any model has ever been served."""
         return any(self.epochs.load(slot) for slot in range(self.epochs.words))

@@ -222,6 +222,8 @@ class Upkeep:
         os.close(running.child.pidfd)
         if running.channel is not None:
             running.channel.close()
+        if place.role == "worker":
+            self._estate.withdraw(place.index)
         self._log_end(place, running, end)
         if place is self._supervisor:
             self._loader.start_at_s = None

@@ -11,7 +11,7 @@ worker says `Hello` to each supervisor, and a supervisor says from whom it got o
     {"do": "listen"}                     a supervisor listens on its metrics socket
     {"do": "stay"}                       a drain no longer ends it
     {"do": "babble"}                     it sends the launcher what is no message
-    {"do": "balance"}                    it tells of word 0 of the balance page, after adding 1
+    {"do": "balance", "word": 3}         it tells of a word of the balance page, after adding 1
     {"do": "put", "into": 1}             a worker puts a pipe's end into the inbox of a sibling
     {"do": "orphan"}                     its child's child ends without a parent
     {"do": "take"}                       a worker takes what is in its inbox
@@ -161,9 +161,9 @@ class Actor:
     def do_babble(self) -> None:
         os.write(self.boot.descriptors["launcher"], b"\xff")
 
-    def do_balance(self) -> None:
+    def do_balance(self, word: int = 0) -> None:
         words = SharedWords.open(self.boot.descriptors["balance"], writable=True)
-        self.say({"balance": words.add(0, 1)})
+        self.say({"balance": words.add(word, 1)})
 
     def do_put(self, into: int) -> None:
         outbox = socket.socket(fileno=os.dup(self.boot.descriptors[f"outbox{into}"]))
