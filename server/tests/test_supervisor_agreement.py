@@ -29,16 +29,8 @@ from anabranch_server.processes.messages import (
     Serving,
 )
 from anabranch_server.processes.plans import GroupPlan, QueuePlan, StatePlan
-from anabranch_server.supervisor.agreement import (
-    Agreement,
-    Decide,
-    Effect,
-    Ended,
-    Kill,
-    Publish,
-    Send,
-    WorkerId,
-)
+from anabranch_server.supervisor.agreement import Agreement
+from anabranch_server.supervisor.effects import Decide, Effect, Ended, Kill, Publish, Send, WorkerId
 from anabranch_wire.errors import (
     AnabranchError,
     Corrupt,

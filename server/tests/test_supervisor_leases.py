@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch_server.supervisor.agreement import WorkerId
+from anabranch_server.supervisor.effects import WorkerId
 from anabranch_server.supervisor.leases import Leases, Overdue
 
 W0, W1 = WorkerId(0, 1), WorkerId(1, 1)

@@ -1,4 +1,4 @@
-from anabranch_server.supervisor.agreement import WorkerId
+from anabranch_server.supervisor.effects import WorkerId
 from anabranch_server.supervisor.pulse import Pulse
 
 W0, W1 = WorkerId(0, 1), WorkerId(1, 1)

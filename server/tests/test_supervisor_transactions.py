@@ -21,8 +21,9 @@ from anabranch_server.processes.messages import (
     Serving,
     SetLog,
 )
-from anabranch_server.supervisor.agreement import Change, WorkerId
-from anabranch_server.supervisor.transactions import Participant, Transactions
+from anabranch_server.supervisor.effects import Change, WorkerId
+from anabranch_server.supervisor.participants import Participant
+from anabranch_server.supervisor.transactions import Transactions
 from anabranch_server.supervisor.workers import Pool
 from anabranch_testing.event_loops import on_loop
 from anabranch_testing.stand_ins import StandIn, until

@@ -7,7 +7,7 @@ it released it or its death is certain.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from anabranch_server.supervisor.agreement import WorkerId
+from anabranch_server.supervisor.effects import WorkerId
 
 __all__ = ["Leases", "Overdue"]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from anabranch_server.describe import WorkerView
 from anabranch_server.describe.workers import WorkerState
 from anabranch_server.processes.plans import StatePlan
-from anabranch_server.supervisor.agreement import WorkerId
+from anabranch_server.supervisor.effects import WorkerId
 from anabranch_server.supervisor.readiness import Standing, obstacle
 from anabranch_server.supervisor.transactions import Transactions
 from anabranch_server.supervisor.workers import Pool

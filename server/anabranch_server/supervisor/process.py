@@ -29,8 +29,8 @@ from anabranch_server.processes.messages import (
     StartLoader,
 )
 from anabranch_server.supervisor.administrator import Administrator
-from anabranch_server.supervisor.agreement import Change
 from anabranch_server.supervisor.announcement import Announcement
+from anabranch_server.supervisor.effects import Change
 from anabranch_server.supervisor.holds import Records
 from anabranch_server.supervisor.keeper_counts import ReloadCounts
 from anabranch_server.supervisor.keeper_state import Surroundings

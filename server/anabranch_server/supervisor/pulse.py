@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from anabranch_server.supervisor.agreement import WorkerId
+from anabranch_server.supervisor.effects import WorkerId
 
 __all__ = ["PING_S", "Pulse"]
 

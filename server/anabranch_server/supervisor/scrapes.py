@@ -17,7 +17,7 @@ from anabranch_server.metrics import METRICS, Value, exposition, process_figures
 from anabranch_server.metrics.sums import added_up
 from anabranch_server.metrics.totals import EXITED, Totals
 from anabranch_server.processes.plans import StatePlan
-from anabranch_server.supervisor.agreement import KillReason
+from anabranch_server.supervisor.effects import KillReason
 from anabranch_server.supervisor.keeper_counts import Durations, ReloadCounts
 from anabranch_server.supervisor.vanishing import Vanishing
 from anabranch_server.supervisor.workers import Pool

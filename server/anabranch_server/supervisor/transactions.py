@@ -3,33 +3,32 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from anabranch_server.processes.messages import (
     Ack,
     CannotPrepare,
     Hello,
-    Message,
     Released,
     Serving,
 )
 from anabranch_server.processes.plans import StatePlan
-from anabranch_server.supervisor.agreement import (
-    Agreement,
+from anabranch_server.supervisor.agreement import Agreement
+from anabranch_server.supervisor.effects import (
     Change,
     Decide,
     Effect,
     Ended,
     Kill,
-    KillReason,
     Publish,
     Send,
     WorkerId,
 )
 from anabranch_server.supervisor.leases import Leases
+from anabranch_server.supervisor.participants import Participant, Words, Workers
 from anabranch_wire.errors import AnabranchError, Internal, Unavailable
 
-__all__ = ["Participant", "Transactions", "Words", "Workers"]
+__all__ = ["Transactions"]
 
 _log = logging.getLogger(__name__)
 
@@ -38,58 +37,6 @@ _ADOPT_S: Final = 5.0
 
 _LEASE_CHECKS: Final = 4
 """How often within `switch.stall_s` leases are looked at."""
-
-
-class Words(Protocol):
-    """The epoch page."""
-
-    @property
-    def words(self) -> int:
-        """Number of words."""
-        ...
-
-    def load(self, index: int, /) -> int:
-        """Return a word."""
-        ...
-
-    def store(self, index: int, value: int, /) -> None:
-        """Set a word; whoever sees it also sees all that was written before."""
-        ...
-
-
-class Workers(Protocol):
-    """Carries out what is decided about workers; a `Pool`."""
-
-    def send(self, worker: WorkerId, message: Message) -> None:
-        """Say something to a worker."""
-        ...
-
-    def kill(self, worker: WorkerId, reason: KillReason, why: str) -> None:
-        """End a worker."""
-        ...
-
-
-class Participant(Protocol):
-    """Takes part in every switch, beside the workers, in the supervisor's process.
-
-    For each change exactly one of `apply` and `abort` follows a `prepare` that returned.
-    """
-
-    async def prepare(self, change: Change) -> None:
-        """Check and reserve all that `apply` needs.
-
-        Raises:
-            AnabranchError: why it cannot take part; the change is refused.
-        """
-        ...
-
-    def apply(self, change: Change) -> None:
-        """Take effect. Must not fail, nor wait; the shared word is stored right after."""
-        ...
-
-    def abort(self, change: Change) -> None:
-        """Undo `prepare`. Must not fail."""
-        ...
 
 
 class Transactions:

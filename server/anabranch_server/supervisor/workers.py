@@ -31,7 +31,7 @@ from anabranch_server.processes.messages import (
     SetLog,
     Stats,
 )
-from anabranch_server.supervisor.agreement import KillReason, WorkerId
+from anabranch_server.supervisor.effects import KillReason, WorkerId
 from anabranch_server.supervisor.pulse import PING_S, Pulse
 from anabranch_wire.errors import Corrupt
 

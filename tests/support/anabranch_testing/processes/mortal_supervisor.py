@@ -10,7 +10,7 @@ from typing import Final
 from anabranch_server.processes.boot import Boot
 from anabranch_server.processes.messages import Prepare
 from anabranch_server.supervisor import process, start
-from anabranch_server.supervisor.agreement import Decide, Effect, Publish, Send
+from anabranch_server.supervisor.effects import Decide, Effect, Publish, Send
 from anabranch_server.supervisor.transactions import Transactions
 
 __all__ = ["STEPS"]
