@@ -97,7 +97,11 @@ def test_the_ready_file_says_where_everything_is(server: RunningServer) -> None:
     }  # fmt: skip
     assert ready["pid"] == server.process.pid
     assert ready["models"] == {"scale": "1"}
-    assert ready["workers"] == [server.process.pid]
+    (worker,) = ready["workers"]  # type: ignore[misc]
+    assert len({ready["pid"], ready["supervisor"], worker}) == 3
+    for pid in (ready["supervisor"], worker):
+        assert os.getpgid(pid) == pid  # Ctrl-C at a terminal reaches the launcher alone
+        assert os.getsid(pid) == os.getsid(server.process.pid)
     assert isinstance(ready["seconds"], float)
     assert 0 < ready["seconds"] < 60
     copy = server.log.parent / "run" / "ready.json"
@@ -148,7 +152,7 @@ def test_the_admin_port_shows_the_settings_and_the_worker(server: RunningServer)
     assert config["host"] == "127.0.0.1"
     assert config["limits"]["max_tensors"] == 1024
     (worker,) = json.loads(get(server.admin, "/admin/v1/workers")[1])["workers"]
-    assert worker["pid"] == server.process.pid
+    assert worker["pid"] in server.ready["workers"]
     assert worker["state"] == "serving"
     assert worker["snapshots"] == {"scale": "1"}
 
@@ -220,7 +224,13 @@ def test_an_idle_server_stops_at_once_with_code_0(repository: Path, tmp_path: Pa
         begun_s = time.monotonic()
         assert server.stop() == 0
         assert time.monotonic() - begun_s < 20
-        assert [line["event"] for line in events(server)][-3:] == ["signal", "draining", "stopped"]
+        told = [(line["worker"], line["event"]) for line in events(server)]
+        last = [(who, event) for who, event in told if event in ("signal", "draining", "stopped")]
+        assert last[0] == ("launcher", "signal")
+        assert sorted(map(str, (who for who, event in last if event == "stopped"))) == [
+            "0", "launcher", "supervisor",
+        ]  # fmt: skip
+        assert last[-2:] == [("supervisor", "stopped"), ("launcher", "stopped")]
         assert not (tmp_path / "ready.json").exists()
         assert not (tmp_path / "run" / "ready.json").exists()
 
@@ -325,8 +335,8 @@ def test_health_answers_while_models_wait_to_be_complete(tmp_path: Path) -> None
         log = tmp_path / "server.log"
         while '"event":"settling"' not in log.read_text():
             time.sleep(0.02)
-        listening, settling = (json.loads(line) for line in log.read_text().splitlines()[:2])
-        assert (listening["event"], listening["http"]) == ("listening", at["http"])
+        lines = [json.loads(line) for line in log.read_text().splitlines()]
+        (settling,) = (line for line in lines if line["event"] == "settling")
         wanted = "waiting until the files of model scale have lain still for 600 s"
         assert (settling["msg"], settling["models"]) == (wanted, ["scale"])
         status, body = get(at["http"], "/v2/health/ready")

@@ -2,19 +2,17 @@
 
 import os
 import re
-from importlib import metadata
 from types import ModuleType
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from anabranch_runtime.ort_distributions import check_distributions
 from anabranch_wire.errors import AnabranchError, Internal, InvalidInput, Unavailable
 
 __all__ = ["build_error", "bytes_of", "import_onnxruntime", "run_error", "texts_of"]
 
-_CPU: Final = "onnxruntime"
-_GPU: Final = "onnxruntime-gpu"
 _STATUS: Final = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
 _PATHS: Final = re.compile(r"(?:/[\w.+-]+){2,}(?::\d+)?\s*")
 _UNNAMED: Final = "Name:'' "
@@ -32,12 +30,7 @@ def import_onnxruntime() -> ModuleType:
     Raises:
         Unavailable: none, or both, are installed; says what to install or remove.
     """
-    installed = [name for name in (_CPU, _GPU) if _is_installed(name)]
-    if len(installed) == 2:
-        raise Unavailable(
-            "both onnxruntime and onnxruntime-gpu are installed and overwrite each other's files: "
-            "uninstall both, then install anabranch with exactly one of the extras [cpu] and [gpu]"
-        )
+    check_distributions()
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     try:
         import onnxruntime
@@ -92,11 +85,3 @@ def library_text(error: Exception) -> str:
 def build_error(error: Exception) -> InvalidInput:
     """Translate what building a session raised."""
     return InvalidInput(f"ONNX Runtime cannot build the graph: {library_text(error)[:600]}")
-
-
-def _is_installed(distribution: str) -> bool:
-    try:
-        metadata.distribution(distribution)
-    except metadata.PackageNotFoundError:
-        return False
-    return True

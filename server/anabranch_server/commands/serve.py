@@ -181,8 +181,10 @@ def serve(
     if print_config:
         return
 
+    from anabranch_runtime.ort_distributions import check_distributions
     from anabranch_server.launcher import run_launcher
 
+    check_distributions()  # refused before a port is taken
     raise typer.Exit(run_launcher(told))
 
 
