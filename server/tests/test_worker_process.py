@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import grpc
 import msgspec
+import numpy as np
 import pytest
 
 from anabranch_server.processes.messages import (
@@ -23,6 +25,7 @@ from anabranch_server.processes.messages import (
     Released,
     SetLog,
 )
+from anabranch_testing.rpc import infer, raw_request
 from anabranch_testing.workers import (
     GROUP,
     QUEUE,
@@ -97,7 +100,7 @@ def test_requests_meanwhile_see_whole_states_and_never_go_back(
 def test_builds_have_the_lowest_priority_and_executors_have_not(
     serving: RunningWorker, tmp_path: Path
 ) -> None:
-    slow = scale_plan(tmp_path, 2, rounds=400_000)
+    slow = scale_plan(tmp_path, 2, rounds=200_000)
     group = msgspec.structs.replace(GROUP, executors=3)
     serving.say(Prepare("m", 0, 2, state_of(slow, group=group)))
     wait_until(lambda: os.SCHED_IDLE in serving.policies())
@@ -195,7 +198,7 @@ def test_an_epoch_is_not_released_while_a_request_computes_its_version(
     worker: RunningWorker, tmp_path: Path
 ) -> None:
     worker.hear(Hello)
-    slow = scale_plan(tmp_path, 1, rounds=500_000)
+    slow = scale_plan(tmp_path, 1, rounds=300_000)
     worker.switch(1, state_of(slow))
     worker.hear(Released)
     worker.join()
@@ -224,6 +227,15 @@ def test_where_idle_threads_starve_versions_are_built_all_the_same(tmp_path: Pat
 
         assert worker.score() == ScoredBy("1", 1.0)
         assert '"event":"build_starved"' in worker.log.read_text()
+
+
+def test_both_doors_answer(serving: RunningWorker) -> None:
+    request = raw_request("m", {"x": np.full((2, 1), 3.0, np.float32)})
+    with grpc.insecure_channel(serving.grpc) as channel:
+        response, _ = infer(channel, request)
+
+    assert response.model_version == "1"
+    assert np.frombuffer(response.raw_output_contents[0], np.float32).tolist() == [3.0, 3.0]
 
 
 # --- what goes wrong ------------------------------------------------------------------------------

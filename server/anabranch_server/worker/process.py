@@ -33,6 +33,7 @@ from anabranch_server.processes.messages import (
     Hello,
     Joined,
     NewSupervisor,
+    Opened,
     Ping,
     Pong,
     Prepare,
@@ -243,6 +244,7 @@ class WorkerProcess:
             grpc.port,
             extra={"event": "listening"},
         )
+        self._say(Opened())
 
 
 def _keep_from_collector() -> None:

@@ -12,6 +12,7 @@ import uvloop
 
 from anabranch_server.logs import configure_logs
 from anabranch_server.processes.boot import Boot, read_boot
+from anabranch_server.worker.allocator import map_large_blocks
 from anabranch_server.worker.process import WorkerProcess
 
 __all__ = ["run_worker"]
@@ -29,6 +30,7 @@ def run_worker(argv: Sequence[str]) -> int:
     """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _leave)
+    map_large_blocks()
     boot = read_boot(argv)
     configure_logs(boot.config.logs, boot.index)
     if boot.config.runtime.gil_switch_interval_s is not None:

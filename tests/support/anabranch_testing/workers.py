@@ -131,13 +131,14 @@ def state_of(
 
 def _pad(path: Path, factor: float, padding: int) -> None:
     """Let the graph at `path` compute the same by way of so many bytes of weights."""
-    width = padding // 8
+    width = round((padding / 4) ** 0.5)
     model = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["": 17]> scale (float[N, 1] x) => (float[N, 1] y)'
-        "{ h = MatMul(x, a) y = MatMul(h, b) }"
+        "{ h = MatMul(x, a) g = MatMul(h, m) y = MatMul(g, b) }"
     )
     for name, weights in (
         ("a", np.full((1, width), 1 / width, np.float32)),
+        ("m", np.eye(width, dtype=np.float32)),
         ("b", np.full((width, 1), factor, np.float32)),
     ):
         model.graph.initializer.append(onnx.numpy_helper.from_array(weights, name))
