@@ -1,3 +1,4 @@
+import selectors
 import socket
 import time
 from concurrent import futures
@@ -120,6 +121,44 @@ def test_connections_are_asked_to_reconnect_at_their_age(tmp_path: Path) -> None
                 time.sleep(0.01)
             assert infer(channel, raw_request("scale", {"x": ROW}))[0].model_name == "scale"
         door.drain(1.0)
+
+
+def test_connections_of_one_age_do_not_leave_together(tmp_path: Path) -> None:
+    preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
+    with door_context({"scale": scale_model(tmp_path)}) as context:
+        door = GrpcDoor(context, "127.0.0.1:0", max_connection_age_s=2.0)
+        door.start()
+        peers = [socket.create_connection(("127.0.0.1", door.port), 20) for _ in range(16)]
+        began = time.monotonic()
+        for peer in peers:
+            peer.sendall(preface)
+        with selectors.DefaultSelector() as selector:
+            for peer in peers:
+                selector.register(peer, selectors.EVENT_READ, bytearray())
+            left: dict[int, float] = {}
+            while len(left) < len(peers):
+                for key, _ in selector.select(20):
+                    assert isinstance(key.fileobj, socket.socket)
+                    data = key.fileobj.recv(4096)
+                    key.data.extend(data)
+                    if not data or _has_goaway(key.data):
+                        left[key.fd] = time.monotonic() - began
+                        selector.unregister(key.fileobj)
+        for peer in peers:
+            peer.close()
+        door.drain(1.0)
+
+    assert min(left.values()) > 1.7
+    assert max(left.values()) - min(left.values()) > 0.05  # 0.4 s are expected of 16
+
+
+def _has_goaway(frames: bytearray) -> bool:
+    at = 0
+    while at + 9 <= len(frames):
+        if frames[at + 3] == 7:
+            return True
+        at += 9 + int.from_bytes(frames[at : at + 3], "big")
+    return False
 
 
 def test_a_compressed_message_is_measured_unpacked(tmp_path: Path) -> None:

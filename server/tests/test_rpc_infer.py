@@ -489,3 +489,20 @@ def test_requests_are_counted_with_their_code(channel: grpc.Channel, observed: O
     size_in, size_out = request.ByteSize(), response.ByteSize()
     assert observed.scores == [("scale", "oip_grpc", size_in, size_out)]
     assert observed.failures == [("nope", "oip_grpc", "NOT_FOUND")]
+
+
+def test_a_trace_is_named_in_the_trailers(channel: grpc.Channel, observed: Observed) -> None:
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    metadata = (("traceparent", f"00-{trace}-00f067aa0ba902b7-00"), ("tracestate", "a=1"))
+    observed.traces.clear()
+    _, scored = infer(channel, scale_request(), metadata=metadata)
+    with pytest.raises(grpc.RpcError) as caught:
+        infer(channel, ModelInferRequest(), metadata=metadata)
+    _, malformed = infer(channel, scale_request(), metadata=(("traceparent", "00-1-2-3"),))
+
+    for trailers in (scored, trailers_of(caught.value)):
+        assert str(trailers["traceparent"]).startswith(f"00-{trace}-")
+        assert str(trailers["traceparent"]).endswith("-00")
+        assert trailers["tracestate"] == "a=1"
+    assert "traceparent" not in malformed
+    assert [one and one.trace_id for one in observed.traces] == [trace, trace, None]

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent import futures
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
@@ -273,3 +274,35 @@ def test_calls_that_cannot_wait_are_refused_while_probes_are_answered(
         assert len(refused) == 80 - 65
         assert {answer.code().name for answer in refused} == {"RESOURCE_EXHAUSTED"}
         assert trailers_of(refused[0])["grpc-retry-pushback-ms"] == "1000"
+
+
+def test_the_calls_of_a_client_are_bounded_those_that_wait_for_a_thread_included(
+    context: DoorContext, group: HeldGroup, observed: Observed
+) -> None:
+    limited = replace(context, limits=Limits(max_in_flight_per_client=6))
+    with open_door(limited, threads=1) as (_, channel):
+        method = channel.unary_unary(
+            INFERENCE.methods["ModelInfer"].path, ModelInferRequest.SerializeToString, None
+        )
+        first = method.future(request(), timeout=20)
+        until(lambda: group.tickets)
+        pending = [method.future(request(), timeout=20) for _ in range(9)]
+        until(lambda: calls_of(limited) == 10)
+        while not first.done() or not all(answer.done() for answer in pending):
+            group.finish()
+            time.sleep(0.001)
+
+    refused = [answer for answer in pending if answer.code() is not grpc.StatusCode.OK]
+    # The first one was alone when it began; of nine that came while it was computed six may wait.
+    assert len(refused) == 3
+    for answer in refused:
+        assert answer.code().name == "RESOURCE_EXHAUSTED"
+        assert "of this client wait: at most 6 are allowed" in answer.details()
+        assert trailers_of(answer)["grpc-retry-pushback-ms"] == "1000"
+    assert observed.sheds == [("held", "client_limit")] * 3
+    until(lambda: len(limited.clients) == 0)
+
+
+def calls_of(context: DoorContext) -> int:
+    client = context.clients.find("127.0.0.1")
+    return 0 if client is None else client.calls

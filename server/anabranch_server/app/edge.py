@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from anabranch_server.request_ids import RequestIds
+from anabranch_server.trace_context import read_trace
 from anabranch_wire.errors import (
     AnabranchError,
     Internal,
@@ -90,7 +91,9 @@ class _Edge:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        request_id = self._request_ids.choose(Headers(scope=scope).get("x-request-id"))
+        sent = Headers(scope=scope)
+        request_id = self._request_ids.choose(sent.get("x-request-id"))
+        trace = read_trace(", ".join(sent.getlist("traceparent")), sent.get("tracestate"))
         started = False
 
         async def send_named(message: Message) -> None:
@@ -99,6 +102,8 @@ class _Edge:
                 started = True
                 headers = MutableHeaders(scope=message)
                 headers["X-Request-Id"] = request_id
+                if trace is not None:
+                    headers.update(dict(trace.entries()))
                 headers["X-Content-Type-Options"] = "nosniff"
             await send(message)
 

@@ -16,7 +16,7 @@ from anabranch_runtime.requests import Ticket
 from anabranch_runtime.served import ServedVersion
 from anabranch_runtime.session_group import SessionGroup
 from anabranch_runtime.settings import BatchSettings, GroupSettings, QueueSettings
-from anabranch_server.doors import CutReason, DoorContext, Protocol
+from anabranch_server.doors import CutReason, DoorContext, Protocol, RequestObserver
 from anabranch_server.lifecycle import Lifecycle, Phase
 from anabranch_server.limits import Limits
 from anabranch_server.trace_context import TraceContext
@@ -91,7 +91,7 @@ def door_context(
     limits: Limits | None = None,
     backend: DenseBackend | None = None,
     queue: QueueSettings | None = None,
-    observed: Observed | None = None,
+    observed: RequestObserver | None = None,
     delta: int = 17,
 ) -> Iterator[DoorContext]:
     """Serve `models` as version 42 with one executor each, until the block ends.

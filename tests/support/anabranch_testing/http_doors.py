@@ -15,6 +15,7 @@ from fastapi.responses import PlainTextResponse
 
 from anabranch_server.doors import DoorContext
 from anabranch_server.http import hot_protocol
+from anabranch_server.http.tenure import Tenure
 
 __all__ = ["HttpDoor", "Peer", "Response", "cold_app", "http_door", "infer_request"]
 
@@ -43,6 +44,7 @@ def http_door(
     app: FastAPI | None = None,
     loop: Literal["uvloop", "asyncio"] = "uvloop",
     keep_alive_s: int = 5,
+    tenure: Tenure | None = None,
 ) -> Iterator[HttpDoor]:
     """Serve `context` until the block ends.
 
@@ -51,11 +53,12 @@ def http_door(
         app: answers everything that is not hot; `cold_app()` when None.
         loop: kind of event loop.
         keep_alive_s: how long a connection may be idle.
+        tenure: how long one may stay.
     """
     listener = socket.create_server(("127.0.0.1", 0), backlog=512)
     config = uvicorn.Config(
         app or cold_app(),
-        http=hot_protocol(context),
+        http=hot_protocol(context, tenure),
         loop=loop,
         ws="none",
         log_config=None,
