@@ -30,6 +30,7 @@ __all__ = [
     "LoaderAttached",
     "Message",
     "NewSupervisor",
+    "Opened",
     "Ping",
     "Pong",
     "Prepare",
@@ -198,6 +199,10 @@ class Hello(Message, frozen=True):
     models: Mapping[str, HeldModel]
 
 
+class Opened(Message, frozen=True):
+    """The doors are open; follows `Joined`."""
+
+
 class Ack(Message, frozen=True):
     """`epoch` is prepared."""
 
@@ -312,5 +317,5 @@ FromLauncher = Attached | LoaderAttached | NewSupervisor | Drain
 FromSupervisor = (
     StartLoader | Prepare | Abort | Joined | Serving | Ping | Stats | SetLog | LoadVersion
 )
-FromWorker = Hello | Ack | CannotPrepare | Released | Pong | Refreshed
+FromWorker = Hello | Opened | Ack | CannotPrepare | Released | Pong | Refreshed
 FromLoader = Progress | Found | Refused

@@ -9,7 +9,7 @@ from anabranch_server.processes.plans import StatePlan
 from anabranch_server.supervisor.effects import WorkerId
 from anabranch_server.supervisor.readiness import Standing, obstacle
 from anabranch_server.supervisor.transactions import Transactions
-from anabranch_server.supervisor.workers import Pool
+from anabranch_server.supervisor.workers import Pool, Worker
 from anabranch_wire.errors import Unavailable
 
 __all__ = ["Overview"]
@@ -68,7 +68,7 @@ class Overview:
                 is_draining=self.is_draining,
                 has_been_ready=self.has_been_ready,
                 has_looked=self._first_look_done.is_set(),
-                serving_workers=len(self._transactions.joined()),
+                serving_workers=len(self.serving_pids()),
                 states=self.states(),
                 allow_empty=self._allow_empty,
             )
@@ -91,7 +91,7 @@ class Overview:
             WorkerView(
                 index=worker.id.index,
                 pid=worker.pid,
-                state=self._state(worker.id, joined),
+                state=self._state(worker, joined),
                 started=worker.started,
                 restarts=worker.id.incarnation - 1,
                 snapshots=_snapshots(self._transactions.served_by(worker.id)),
@@ -102,12 +102,12 @@ class Overview:
     def serving_pids(self) -> list[int]:
         """Return the processes that answer requests, by index."""
         joined = self._transactions.joined()
-        return [worker.pid for worker in self._pool if worker.id in joined]
+        return [worker.pid for worker in self._pool if worker.is_open and worker.id in joined]
 
-    def _state(self, worker: WorkerId, joined: set[WorkerId]) -> WorkerState:
+    def _state(self, worker: Worker, joined: set[WorkerId]) -> WorkerState:
         if self.is_draining:
             return "draining"
-        return "serving" if worker in joined else "starting"
+        return "serving" if worker.is_open and worker.id in joined else "starting"
 
 
 def _snapshots(states: Mapping[str, StatePlan]) -> dict[str, str]:

@@ -24,6 +24,7 @@ from anabranch_server.processes.messages import (
     FromWorker,
     Hello,
     Message,
+    Opened,
     Ping,
     Pong,
     Refreshed,
@@ -75,6 +76,7 @@ class Worker:
         attached_s: on the loop's clock.
         counters: what it counts; None until it said hello.
         ending: why it was killed, from then on.
+        is_open: whether its doors are open.
     """
 
     id: WorkerId
@@ -85,6 +87,7 @@ class Worker:
     attached_s: float
     counters: CountersReader | None = None
     ending: KillReason | None = None
+    is_open: bool = False
 
     def read_counters(self) -> list[Series]:
         """Return what it counted up to now, also after its death."""
@@ -227,6 +230,8 @@ class Pool:
             match message:
                 case Hello():
                     self._greet(worker, message, fds[0])
+                case Opened():
+                    worker.is_open = True
                 case Pong(number):
                     self._pulse.answer(worker.id, number)
                 case Refreshed(number):
@@ -248,6 +253,7 @@ class Pool:
         except (Corrupt, OSError) as error:
             self.kill(identity, "malformed", f"its counters cannot be read: {error}")
             return
+        worker.is_open = hello.is_open
         self._pulse.greet(identity)
         if self._log_change is not None:
             self.send(identity, self._log_change)

@@ -48,6 +48,13 @@ class RunningServer:
         """`host:port` of the admin port."""
         return str(self.ready["admin"])
 
+    @property
+    def workers(self) -> list[int]:
+        """Processes that answered requests when the server became ready."""
+        pids = self.ready["workers"]
+        assert isinstance(pids, list)
+        return pids
+
     def stop(self, timeout_s: float = 30.0) -> int:
         """Send SIGTERM, wait, and return the exit code."""
         if self.process.poll() is None:
