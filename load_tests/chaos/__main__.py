@@ -47,7 +47,8 @@ def main() -> int:
                 try:
                     outcome = kill_at_random(server, repository, options.workers, rules)
                 except TimeoutError as error:
-                    print(f"{'+'.join(victims)}: {error}")
+                    print(f"{'+'.join(victims)}: {error}; the server's last words:")
+                    print("\n".join(server.log.read_text(errors="replace").splitlines()[-30:]))
                     failed = True
                     continue
         print(_line(victims, rate, outcome), flush=True)
