@@ -10,7 +10,6 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from anabranch_server.limits import Limits
-from anabranch_server.ports import Claim
 from anabranch_server.side_protocol import side_protocol
 from anabranch_wire.errors import Unavailable
 
@@ -49,9 +48,8 @@ class AsgiServer:
 
     Args:
         app: answers requests.
-        listener: where to listen: a claimed port, or a bound socket, which this server then owns
-            and closes. None for a door whose connections someone else accepts: they are made with
-            `new_connection`.
+        listener: bound to where to listen; this server owns and closes it. None for a door whose
+            connections someone else accepts: they are made with `new_connection`.
         limits: bounds on what callers may send.
         protocol: protocol class of a data door; None for that of the other ports.
     """
@@ -59,7 +57,7 @@ class AsgiServer:
     def __init__(
         self,
         app: ASGIApp,
-        listener: Claim | socket.socket | None,
+        listener: socket.socket | None,
         limits: Limits,
         protocol: type[asyncio.Protocol] | None = None,
     ) -> None:
@@ -125,17 +123,12 @@ class AsgiServer:
         await self._running
 
 
-def _listen(where: Claim | socket.socket) -> socket.socket:
+def _listen(bound: socket.socket) -> socket.socket:
     try:
-        if isinstance(where, Claim):
-            listener = where.listen(BACKLOG)
-        else:
-            where.listen(BACKLOG)
-            # Connections inherit this; those that are still closing would keep the next server out.
-            where.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener = where
+        bound.listen(BACKLOG)
+        # Connections inherit this; those that are still closing would keep the next server out.
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     except OSError as error:
-        name = where if isinstance(where, Claim) else where.getsockname()
-        raise Unavailable(f"{name}: {error.strerror}") from None
-    listener.setblocking(False)
-    return listener
+        raise Unavailable(f"{bound.getsockname()}: {error.strerror}") from None
+    bound.setblocking(False)
+    return bound

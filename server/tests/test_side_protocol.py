@@ -26,7 +26,7 @@ async def side_port() -> AsyncIterator[int]:
         return PlainTextResponse("word")
 
     claimed = claim("127.0.0.1", 0, "side")
-    server = AsgiServer(app, claimed, LIMITS)
+    server = AsgiServer(app, claimed.held, LIMITS)
     await server.start()
     try:
         yield claimed.port
