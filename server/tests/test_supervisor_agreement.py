@@ -30,7 +30,16 @@ from anabranch_server.processes.messages import (
 )
 from anabranch_server.processes.plans import GroupPlan, QueuePlan, StatePlan
 from anabranch_server.supervisor.agreement import Agreement
-from anabranch_server.supervisor.effects import Decide, Effect, Ended, Kill, Publish, Send, WorkerId
+from anabranch_server.supervisor.effects import (
+    Decide,
+    Effect,
+    Ended,
+    Kill,
+    Missed,
+    Publish,
+    Send,
+    WorkerId,
+)
 from anabranch_wire.errors import (
     AnabranchError,
     Corrupt,
@@ -280,12 +289,35 @@ def test_a_worker_that_comes_at_the_decision_joins_with_its_outcome() -> None:
     assert agreement.acknowledge(W1, "ctr", change.epoch) == [Send(W1, Joined())]
 
 
-def test_a_worker_that_cannot_take_what_others_serve_is_killed() -> None:
+def test_a_worker_that_misses_what_others_serve_waits_until_it_can_be_prepared() -> None:
     agreement = _joined(W0)
     epoch = _published(agreement)
     agreement.greet(W1, _hello(W1))
 
-    (kill,) = agreement.refuse(W1, "ctr", epoch, "Corrupt", "gone")
+    (missed,) = agreement.refuse(W1, "ctr", epoch, "Corrupt", "gone")
+    assert isinstance(missed, Missed)
+    assert missed.change.model == "ctr"
+    assert agreement.lacks("ctr")
+    assert list(agreement.joined) == [W0]
+
+    again, _ = agreement.begin("ctr", _STATE)
+    agreement.acknowledge(W0, "ctr", again.epoch)
+    agreement.acknowledge(W1, "ctr", again.epoch)
+
+    assert Send(W1, Joined()) in agreement.decided("ctr")
+    assert not agreement.lacks("ctr")
+    assert agreement.give_up("ctr") == []
+
+
+def test_a_worker_that_cannot_take_what_others_serve_is_killed() -> None:
+    agreement = _joined(W0)
+    epoch = _published(agreement)
+    agreement.greet(W1, _hello(W1))
+    agreement.refuse(W1, "ctr", epoch, "Corrupt", "gone")
+    again, _ = agreement.begin("ctr", _STATE)
+    agreement.refuse(W1, "ctr", again.epoch, "Corrupt", "gone")
+
+    (kill,) = agreement.give_up("ctr")
 
     assert isinstance(kill, Kill)
     assert (kill.worker, kill.reason) == (W1, "cannot_join")
@@ -298,8 +330,23 @@ def test_the_last_worker_joins_without_a_model_rather_than_not_at_all() -> None:
     agreement.lose(W0)
     agreement.greet(again, _hello(again))
 
-    assert agreement.refuse(again, "ctr", epoch, "Corrupt", "gone") == [Send(again, Joined())]
+    missed, joined = agreement.refuse(again, "ctr", epoch, "Corrupt", "gone")
+
+    assert isinstance(missed, Missed)
+    assert joined == Send(again, Joined())
+    assert agreement.give_up("ctr") == []
     assert not agreement.has(again, "ctr")
+    assert agreement.lacks("ctr")
+
+
+def test_a_worker_that_waits_joins_without_the_model_when_nobody_serves_it_any_more() -> None:
+    agreement = _joined(W0)
+    epoch = _published(agreement)
+    agreement.greet(W1, _hello(W1))
+    agreement.refuse(W1, "ctr", epoch, "Corrupt", "gone")
+    agreement.lose(W0)
+
+    assert agreement.give_up("ctr") == [Send(W1, Joined())]
 
 
 def test_a_worker_too_late_to_join_is_killed() -> None:
@@ -544,6 +591,10 @@ class _World(RuleBasedStateMachine):
     @rule(model=st.sampled_from(["a", "b"]))
     def give_up(self, model: str) -> None:
         self.carry_out(self.agreement.cancel(model))
+
+    @rule(model=st.sampled_from(["a", "b"]))
+    def give_up_mending(self, model: str) -> None:
+        self.carry_out(self.agreement.give_up(model))
 
     @rule()
     def serve(self) -> None:

@@ -722,3 +722,49 @@ async def test_the_start_waits_for_files_that_are_still_being_copied(
     ]
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+
+
+# --- workers that lack what is served -----------------------------------------------------------
+
+
+@on_loop
+async def test_what_a_worker_could_not_prepare_is_loaded_and_switched_to_again(
+    root: Path, state: Path
+) -> None:
+    write_version(root / "m", 1)
+    async with kept_server(root, state) as server:
+        write_version(root / "m", 2)
+        await server.look()
+        before = server.state()
+        server.named_loader.requests.clear()
+
+        server.switching.lacking.add("m")
+        server.keeping.miss("m")
+        await server.settled()
+
+        assert sorted(server.named_loader.requests) == [("m", 1), ("m", 2)]
+        assert server.switching.switches[-1] == ("m", before)
+        assert not server.switching.lacking
+        assert server.switching.given_up == []
+
+
+@on_loop
+async def test_what_cannot_be_mended_is_given_up_and_tried_again_later(
+    root: Path, state: Path
+) -> None:
+    write_version(root / "m", 1)
+    async with kept_server(root, state) as server:
+        kept = server.keeping.keeper("m").kept
+        server.switching.refuse = lambda wanted: InvalidInput("not here")
+        server.switching.lacking.add("m")
+
+        for _ in range(2):
+            server.keeping.miss("m")
+            await server.settled()
+
+        assert server.named_loader.requests == [("m", 1), ("m", 1)]  # the start, one attempt
+        assert server.switching.given_up == ["m", "m"]
+        assert server.served() == ((1,), 1)
+        again_s = kept.wake_at_s()
+        assert again_s is not None
+        assert 0 < again_s - asyncio.get_running_loop().time() <= 10.0

@@ -22,6 +22,7 @@ from anabranch_server.supervisor.effects import (
     Effect,
     Ended,
     Kill,
+    Missed,
     Publish,
     Send,
     WorkerId,
@@ -40,12 +41,20 @@ _EPOCH_BITS: Final = 32
 
 @dataclass(slots=True, eq=False)
 class _Worker:
-    """What is known of a worker that said hello."""
+    """What is known of a worker that said hello.
+
+    Attributes:
+        held: model -> epochs that it has prepared.
+        unanswered: what it was asked for, in order.
+        missed: model -> why it could not prepare what is current; something is done about it.
+        lacking: models that it answers requests without.
+    """
 
     id: WorkerId
     is_open: bool
     held: dict[str, set[int]] = field(default_factory=dict)
     unanswered: dict[tuple[str, int], None] = field(default_factory=dict)
+    missed: dict[str, str] = field(default_factory=dict)
     lacking: set[str] = field(default_factory=set)
     has_joined: bool = False
 
@@ -124,6 +133,14 @@ class Agreement:
         known, change = self._workers.get(worker), self._current.get(model)
         return known is not None and change is not None and known.has(change)
 
+    def lacks(self, model: str) -> bool:
+        """Whether a worker could not prepare what is current of a model."""
+        current = self._current.get(model)
+        return current is not None and any(
+            model in (*worker.missed, *worker.lacking) and not worker.has(current)
+            for worker in self._workers.values()
+        )
+
     # --- switches -------------------------------------------------------------------------------
 
     def begin(self, model: str, state: StatePlan | None) -> tuple[Change, list[Effect]]:
@@ -156,6 +173,7 @@ class Agreement:
         effects: list[Effect] = [Publish(change)]
         for worker in self._workers.values():
             worker.lacking.discard(model)
+            worker.missed.pop(model, None)
             worker.held[model] = {change.epoch} & worker.held.get(model, set())
             if not worker.held[model]:  # it said hello while the decision was made
                 effects.append(self._prepare(worker, change))
@@ -219,11 +237,29 @@ class Agreement:
         current = self._current.get(model)
         if current is None or current.epoch != epoch:
             return []
+        known.missed[model] = text
         if known.has_joined or not self._someone_serves(current):
             known.lacking.add(model)  # better without one model than without all
-            return self._join(known)
-        why = f"it cannot prepare model {model}, which others serve: {text}"
-        return [Kill(worker, "cannot_join", why)]
+        return [Missed(current), *self._join(known)]
+
+    def give_up(self, model: str) -> list[Effect]:
+        """Go on with workers as they are that could not prepare what is current of a model.
+
+        One that has not joined is ended where others serve the model, and joins without it else.
+        """
+        current = self._current.get(model)
+        effects: list[Effect] = []
+        for known in self._workers.values():
+            text = known.missed.pop(model, None)
+            if text is None or current is None or known.has(current) or known.has_joined:
+                continue
+            if self._someone_serves(current):
+                why = f"it cannot prepare model {model}, which others serve: {text}"
+                effects.append(Kill(known.id, "cannot_join", why))
+            else:
+                known.lacking.add(model)
+                effects += self._join(known)
+        return effects
 
     def expire(self, worker: WorkerId) -> list[Effect]:
         """Note that a worker owes an answer and gave none for the time that a switch may take.

@@ -14,6 +14,7 @@ __all__ = [
     "Ended",
     "Kill",
     "KillReason",
+    "Missed",
     "Publish",
     "Send",
     "WorkerId",
@@ -72,6 +73,13 @@ class Kill:
 
 
 @dataclass(frozen=True, slots=True)
+class Missed:
+    """A worker cannot prepare what is current: load it again and switch, or else `give_up`."""
+
+    change: Change
+
+
+@dataclass(frozen=True, slots=True)
 class Decide:
     """Everyone is prepared: make the change durable, then call `decided` or `undecided`."""
 
@@ -93,4 +101,4 @@ class Ended:
     error: AnabranchError | None = None
 
 
-Effect = Send | Kill | Decide | Publish | Ended
+Effect = Send | Kill | Missed | Decide | Publish | Ended

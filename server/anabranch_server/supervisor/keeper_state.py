@@ -19,6 +19,7 @@ from anabranch_server.supervisor.desired import Desired, Facts, Intent, Loaded, 
 from anabranch_server.supervisor.holds import ModelRecord, Records
 from anabranch_server.supervisor.keeper_counts import ReloadCounts, ReloadKind
 from anabranch_server.supervisor.keeper_failures import Failures
+from anabranch_server.supervisor.keeper_mending import Mending
 from anabranch_server.supervisor.keeper_plans import group_plan, state_plan
 from anabranch_server.supervisor.keeper_reports import ReloadReports
 from anabranch_server.supervisor.keeper_shelf import Shelf, served_order
@@ -110,6 +111,7 @@ class KeptModel:
         self._is_named = is_named
         self._settings: str | None = None
         self._refused: tuple[StatePlan | None, float] | None = None
+        self._mending = Mending()
         self._said: tuple[object, ...] = ()
         record = around.records.read(name)
         is_ours = record is not None and record.launch == around.launch
@@ -124,7 +126,11 @@ class KeptModel:
 
     def wake_at_s(self) -> float | None:
         """Return when something may be tried again by itself, on the event loop's clock."""
-        times = [self.failures.next_retry_s(), None if self._refused is None else self._refused[1]]
+        times = [
+            self.failures.next_retry_s(),
+            None if self._refused is None else self._refused[1],
+            self._mending.next_s if self._around.switching.lacks(self.name) else None,
+        ]
         return min((at for at in times if at is not None), default=None)
 
     def facts(self, intent: Intent) -> Facts:
@@ -163,6 +169,8 @@ class KeptModel:
             The first thing that went wrong, though the rest may have been done.
         """
         first: AnabranchError | None = None
+        if self.state is not None and self._around.switching.lacks(self.name):
+            await self._mend()
         while True:
             error, is_done = await self._step(intent or self.intent, kind, is_strict=is_strict)
             first = first or error
@@ -201,8 +209,37 @@ class KeptModel:
         is_refused = self._refused is not None and self._refused[0] == state
         return error or fault, error is not None and (is_strict or is_refused)
 
-    async def obtain(self, number: int) -> AnabranchError | None:
-        """Have a complete version looked at; returns why it cannot be served."""
+    async def _mend(self) -> None:
+        """Load once more what is served, and have it prepared anew where it was missed.
+
+        A worker could not build it, as when the cache folder has been deleted; what can be loaded
+        lies there again afterwards.
+        """
+        now_s, switching, seen = _now_s(), self._around.switching, self.seen
+        if not self._mending.is_due(now_s):
+            switching.give_up(self.name)
+            return
+        error: AnabranchError | None = None
+        for number in self.shelf.in_memory:
+            if seen is not None and number in seen.versions:
+                error = await self.obtain(number, is_in_memory=True) or error
+        if error is None and self.state is not None:
+            versions = tuple(self.shelf.found[n].plan for n in sorted(self.shelf.in_memory))
+            state = msgspec.structs.replace(self.state, versions=versions)
+            error = await self._switch(state, self.intent, "config")
+        if error is None:
+            self._mending.succeeded()
+        else:
+            self._mending.failed(now_s)
+            switching.give_up(self.name)
+
+    async def obtain(self, number: int, *, is_in_memory: bool = False) -> AnabranchError | None:
+        """Have a complete version looked at; returns why it cannot be served.
+
+        Args:
+            number: of the version.
+            is_in_memory: whether workers have it already, so that it takes no more room.
+        """
         seen = self.seen
         version = None if seen is None else seen.versions.get(number)
         if seen is None or version is None:
@@ -217,7 +254,7 @@ class KeptModel:
                 version_path=str(version.path),
                 serving_yaml=seen.serving_yaml,
                 idle=self._around.is_serving(),
-                available_bytes=await self._make_room(version),
+                available_bytes=None if is_in_memory else await self._make_room(version),
                 in_use=self._around.in_use(),
             )
             found = await self._around.loader.load(request, self.on_progress)

@@ -104,6 +104,12 @@ class Keeping:
         self._looks += 1
         self._looked.set()
 
+    def miss(self, model: str) -> None:
+        """Have a model loaded again that a worker could not prepare."""
+        keeper = self._keepers.get(model)
+        if keeper is not None:  # else it is seen to when the keeper begins
+            keeper.nudge()
+
     def nudge(self) -> None:
         """Have every model look again at what is to be done, as when workers came or went."""
         for keeper in self._keepers.values():

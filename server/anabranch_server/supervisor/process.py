@@ -93,6 +93,7 @@ class SupervisorProcess:
             incarnation=boot.incarnation,
             expected_workers=config.workers,
             on_published=self._published,
+            on_missed=lambda model: self._keeping.miss(model),
         )
         self._pool = Pool(self._transactions, self._totals, config.switch.stall_s)
         self._loader = LoaderLink(self._start_loader)

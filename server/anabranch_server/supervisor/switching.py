@@ -39,3 +39,15 @@ class Switching(Protocol):
             AnabranchError: a worker cannot prepare the state, or there is none; nothing changed.
         """
         ...
+
+    def lacks(self, model: str) -> bool:
+        """Return whether a worker could not prepare what the model serves.
+
+        As when files are gone that it is built from. A switch to a state that can be prepared ends
+        this, also where the state is the same once more.
+        """
+        ...
+
+    def give_up(self, model: str) -> None:
+        """Go on with workers that lack the model as they are: nothing can be done now."""
+        ...

@@ -20,6 +20,7 @@ from anabranch_server.supervisor.effects import (
     Effect,
     Ended,
     Kill,
+    Missed,
     Publish,
     Send,
     WorkerId,
@@ -50,6 +51,7 @@ class Transactions:
         expected_workers: number of workers that the launcher keeps.
         participants: take part in this order, and give up in the reverse one.
         on_published: is told after each publication.
+        on_missed: is told the model of which a worker could not prepare what is current.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class Transactions:
         expected_workers: int,
         participants: Sequence[Participant] = (),
         on_published: Callable[[Change], None] = lambda change: None,
+        on_missed: Callable[[str], None] = lambda model: None,
     ) -> None:
         self._words = words
         self._prepare_timeout_s = prepare_timeout_s
@@ -70,6 +73,7 @@ class Transactions:
         self._expected = expected_workers
         self._participants = participants
         self._on_published = on_published
+        self._on_missed = on_missed
         self._loop = asyncio.get_running_loop()
         self._pool: Workers | None = None
         self._early: dict[WorkerId, Hello] = {}
@@ -179,6 +183,10 @@ class Transactions:
             if change.state is not None and talks.has(worker, model)
         }
 
+    def lacks(self, model: str) -> bool:
+        """See `Switching`."""
+        return self._agreement is not None and self._agreement.lacks(model)
+
     def floor(self, model: str) -> int:
         """Return the oldest epoch of a model that a worker may still read."""
         return self._leases.floor(model)
@@ -210,6 +218,11 @@ class Transactions:
                 del self._outcomes[change.epoch]
             await self._decide(change, decide, prepared)
             return change.epoch
+
+    def give_up(self, model: str) -> None:
+        """See `Switching`."""
+        if self._agreement is not None:
+            self._carry_out(self._agreement.give_up(model))
 
     async def _wait_for_workers(self, model: str) -> None:
         """Wait until there is a worker: at a start, or where the only one was just replaced."""
@@ -315,6 +328,8 @@ class Transactions:
                     self._expect(worker)
                 case Kill(worker, reason, why):
                     self._pool.kill(worker, reason, why)
+                case Missed(change):
+                    self._on_missed(change.model)
                 case Decide(change):
                     self._outcomes[change.epoch].set_result(None)
                 case Publish(change):

@@ -36,6 +36,8 @@ class MemorySwitching:
         switches: (model, state) in their order.
         refuse: raises why workers cannot prepare a state; None lets it pass.
         gate: while clear, switches wait before their decision.
+        lacking: models that a worker could not prepare.
+        given_up: models whose workers were left as they are.
     """
 
     def __init__(self, adopted: Mapping[str, StatePlan] | None = None) -> None:
@@ -44,6 +46,8 @@ class MemorySwitching:
         self.refuse: Callable[[StatePlan | None], AnabranchError | None] = lambda state: None
         self.gate = asyncio.Event()
         self.gate.set()
+        self.lacking: set[str] = set()
+        self.given_up: list[str] = []
         self._adopted = dict(adopted or {})
         self._epoch = 0
 
@@ -60,11 +64,18 @@ class MemorySwitching:
         self._epoch += 1
         await decide(self._epoch)
         self.switches.append((model, state))
+        self.lacking.discard(model)
         if state is None:
             self.states.pop(model, None)
         else:
             self.states[model] = state
         return self._epoch
+
+    def lacks(self, model: str) -> bool:
+        return model in self.lacking
+
+    def give_up(self, model: str) -> None:
+        self.given_up.append(model)
 
 
 class NamedLoader:
