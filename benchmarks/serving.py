@@ -21,6 +21,7 @@ from typing import Final
 import msgspec
 
 import rows as results
+from anabranch_testing.server_processes import ServerProcesses
 from anabranch_testing.servers import RunningServer, started_server
 from bare_loop import Loop
 from ctr_mlp import MODEL, Body, Form, Material, write
@@ -141,7 +142,7 @@ def _run(
     before = _bare(material, case.rows, min(seconds, 1.0))
     body = _for_model(material.body(case.form, case.rows), case.model)
     run = run_h2load if case.form == "grpc" else run_wrk
-    cpu = cpu_seconds(server.process.pid) if server else 0.0
+    cpu = _cpu_seconds(server) if server else 0.0
     batches = _batches(server, case.model) if server else (0.0, 0.0)
     try:
         load = run(address(case), body, case.connections, seconds, LOAD_CORE)
@@ -149,7 +150,7 @@ def _run(
         seen.failure = str(error)
         return
     if server is not None:
-        seen.cpu_us.append((cpu_seconds(server.process.pid) - cpu) / load.requests * 1e6)
+        seen.cpu_us.append((_cpu_seconds(server) - cpu) / load.requests * 1e6)
         count, total = (
             new - old for new, old in zip(_batches(server, case.model), batches, strict=True)
         )
@@ -298,6 +299,11 @@ def _bare(material: Material, rows: int, seconds: float) -> Loop:
         capture_output=True, check=True,
     )  # fmt: skip
     return msgspec.json.decode(answer.stdout, type=Loop)
+
+
+def _cpu_seconds(server: RunningServer) -> float:
+    """CPU time of all processes of the server so far."""
+    return sum(map(cpu_seconds, ServerProcesses(server.process.pid).all()))
 
 
 def _batches(server: RunningServer, model: str) -> tuple[float, float]:

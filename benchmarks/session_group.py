@@ -10,7 +10,8 @@ import argparse
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -21,7 +22,7 @@ import onnx
 import rows as results
 from anabranch_testing.servers import RunningServer, started_server
 from bare_loop import Loop, measure
-from ctr_mlp import INPUT, MODEL, Body, Material, make_rows, write
+from ctr_mlp import INPUT, MODEL, Material, make_rows, write
 from open_loops import OpenLoad, highest_rate, run_open_loop
 from overload import Sizes, overload_rows
 
@@ -96,23 +97,58 @@ def _group_rows(
 ) -> Iterator[results.Row]:
     cores = Cores.usable()
     counts = executor_counts(len(cores.server))
-    _write_models(material, counts, len(cores.server))
-    pin = ("taskset", "-c", ",".join(map(str, cores.server)))
-    # ONNX Runtime takes the options of the shared session from its model file.
-    prefix = ("env", "ORT_LOAD_CONFIG_FROM_MODEL=1", *pin)
-    (scratch / "groups").mkdir()
-    with started_server(
-        material.repository, scratch / "groups", "--settle-s", "0", "--workers", "1", prefix=prefix
-    ) as server:
+    _write_models(material, scratch / "shared_models", counts, len(cores.server))
+    with (
+        _served(material.repository, scratch / "groups", cores) as server,
+        # ONNX Runtime takes the options of the shared session from its model file.
+        _served(
+            scratch / "shared_models", scratch / "shared", cores,
+            "env", "ORT_LOAD_CONFIG_FROM_MODEL=1",
+        ) as shared,
+    ):  # fmt: skip
+        addresses = {_model(count): server.http for count in counts}
+        addresses[SHARED] = shared.http
+        loads = _Loads(material, addresses, cores.load)
         if "W8" in wanted:
-            yield from _shared_rows(material, server, cores, counts, rounds, seconds)
+            yield from _shared_rows(loads, cores, counts, rounds, seconds)
         if "W8b" in wanted:
-            yield _split_row(material, server, cores, counts[-1], rounds, seconds)
+            yield _split_row(loads, cores, counts[-1], rounds, seconds)
+
+
+@contextmanager
+def _served(repository: Path, folder: Path, cores: Cores, *words: str) -> Iterator[RunningServer]:
+    """One worker on the server's cores."""
+    folder.mkdir()
+    pin = ("taskset", "-c", ",".join(map(str, cores.server)))
+    with started_server(
+        repository, folder, "--settle-s", "0", "--workers", "1", prefix=(*words, *pin)
+    ) as server:
+        yield server
+
+
+@dataclass(frozen=True, slots=True)
+class _Loads:
+    """Loads by model.
+
+    Attributes:
+        material: has the bodies.
+        addresses: model -> HTTP door of the server that serves it.
+        core: of the generator; None lets it run anywhere.
+    """
+
+    material: Material
+    addresses: Mapping[str, str]
+    core: int | None
+
+    def of(self, model: str, rows: int) -> OpenLoad:
+        """Requests of so many rows for the model."""
+        body = self.material.body("binary", rows)
+        target = body.target.replace(f"/{MODEL}/", f"/{model}/")
+        return OpenLoad(self.addresses[model], replace(body, target=target), 256, self.core, 10.0)
 
 
 def _shared_rows(
-    material: Material,
-    server: RunningServer,
+    loads: _Loads,
     cores: Cores,
     counts: Sequence[int],
     rounds: int,
@@ -123,10 +159,10 @@ def _shared_rows(
     rates: dict[str, list[float]] = {model: [] for model in models}
     bounds = []
     for _ in range(rounds):
-        bare = _bare(material, ROWS, min(seconds, 1.0))
+        bare = _bare(loads.material, ROWS, min(seconds, 1.0))
         bounds.append(_BOUND_RUNS * bare.p50_ms)
         for model in models:
-            load = _load(material, server, cores, model, ROWS)
+            load = loads.of(model, ROWS)
             rates[model].append(_best_rate(load, bare, bounds[-1], len(cores.server), seconds))
     shared = rates[SHARED]
     for count in counts:
@@ -158,21 +194,20 @@ def _best_rate(load: OpenLoad, bare: Loop, bound_ms: float, cores: int, seconds:
 
 
 def _split_row(
-    material: Material,
-    server: RunningServer,
+    loads: _Loads,
     cores: Cores,
     executors: int,
     rounds: int,
     seconds: float,
 ) -> results.Row:
     """W8b: one large request at a time, whole and cut."""
-    bare = _bare(material, LARGE, min(seconds, 1.0))
+    bare = _bare(loads.material, LARGE, min(seconds, 1.0))
     rate = 0.25 * bare.runs_per_s
     whole: list[float] = []
     cut: list[float] = []
     for _ in range(rounds):
         for model, latencies in ((_model(1), whole), (_model(executors), cut)):
-            load = _load(material, server, cores, model, LARGE)
+            load = loads.of(model, LARGE)
             latencies.append(run_open_loop(load, rate, seconds).counts.ok.p50_ms)
     return results.measured(
         "W8b",
@@ -185,41 +220,31 @@ def _split_row(
     )
 
 
-def _write_models(material: Material, counts: Sequence[int], threads: int) -> None:
+def _write_models(
+    material: Material, shared_models: Path, counts: Sequence[int], threads: int
+) -> None:
     """The same graph once for each number of executors, and once as a shared session."""
     queue = "queue: {default_timeout_ms: 20000}\n"
     graph = material.graph.read_bytes()
     for count in counts:
-        _write_model(
-            material, _model(count), graph,
-            f"format: 1\nexecutors: {{per_worker: {count}}}\n{queue}",
-        )  # fmt: skip
+        serving = f"format: 1\nexecutors: {{per_worker: {count}}}\n{queue}"
+        _write_model(material.repository / _model(count), graph, serving)
     shared = onnx.load_from_string(graph)
     options = {"session_options": {"intra_op_num_threads": threads}}
     shared.metadata_props.add(key="ort_config", value=json.dumps(options))
-    _write_model(
-        material, SHARED, shared.SerializeToString(),
-        f"format: 1\nexecutors: {{per_worker: 1}}\nbatching: {{split_rows: off}}\n{queue}",
-    )  # fmt: skip
+    serving = f"format: 1\nexecutors: {{per_worker: 1}}\nbatching: {{split_rows: off}}\n{queue}"
+    _write_model(shared_models / SHARED, shared.SerializeToString(), serving)
 
 
-def _write_model(material: Material, name: str, graph: bytes, serving: str) -> None:
-    version = material.repository / name / "1"
+def _write_model(folder: Path, graph: bytes, serving: str) -> None:
+    version = folder / "1"
     version.mkdir(parents=True)
     (version / "model.onnx").write_bytes(graph)
-    (version.parent / "serving.yaml").write_text(serving)
+    (folder / "serving.yaml").write_text(serving)
 
 
 def _model(executors: int) -> str:
     return f"ctr_{executors}"
-
-
-def _load(
-    material: Material, server: RunningServer, cores: Cores, model: str, rows: int
-) -> OpenLoad:
-    body: Body = material.body("binary", rows)
-    target = body.target.replace(f"/{MODEL}/", f"/{model}/")
-    return OpenLoad(server.http, replace(body, target=target), 256, cores.load, 10.0)
 
 
 def _bare(material: Material, rows: int, seconds: float) -> Loop:

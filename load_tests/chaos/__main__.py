@@ -29,7 +29,10 @@ def main() -> int:
     parser.add_argument("--victims", nargs="+", choices=_VICTIMS, default=list(_VICTIMS))
     options = parser.parse_args()
     failed = False
-    for victims in (*([victim] for victim in options.victims), options.victims):
+    kinds = [[victim] for victim in options.victims]
+    if len(kinds) > 1:
+        kinds.append(options.victims)
+    for victims in kinds:
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch)
             repository = folder / "models"
