@@ -92,10 +92,13 @@ class Catalog:
 
     Args:
         epochs: says which epoch is current; it never goes back.
+        is_complete: whether what it does not know does not exist. Else such requests are told to
+            come again, until `complete`.
     """
 
-    def __init__(self, epochs: Epochs) -> None:
+    def __init__(self, epochs: Epochs, *, is_complete: bool = True) -> None:
         self._load = epochs.load
+        self._is_complete = is_complete
         self._models: Mapping[str, _Prepared] = MappingProxyType({})
         self._writing = threading.Lock()
 
@@ -154,6 +157,10 @@ class Catalog:
             models.pop(model, None)
         self._models = MappingProxyType(models)
 
+    def complete(self) -> None:
+        """Everything that there is was made known: what is not known does not exist."""
+        self._is_complete = True
+
     # --- what is current ------------------------------------------------------------------------
 
     @property
@@ -174,8 +181,11 @@ class Catalog:
 
         Raises:
             NotFound: no such model; names those that there are.
+            Unavailable: no such model, as far as is known while the catalog is not complete.
         """
         state = self._current(model)
+        if state is None and not self._is_complete:
+            raise Unavailable(f"model {model[:140]!r} is not loaded yet: the server is starting")
         if state is None:
             known = _listed(sorted(self.states))
             raise NotFound(f"model {model[:140]!r} is not known; known: {known}")
@@ -204,7 +214,8 @@ class Catalog:
 
         Raises:
             NotFound: no such model, version or label.
-            Unavailable: the model or label is known, but nothing of it is loaded.
+            Unavailable: the model or label is known, but nothing of it is loaded; or the catalog is
+                not complete.
         """
         held = self._models.get(model)
         state = None

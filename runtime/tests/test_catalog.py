@@ -96,6 +96,22 @@ def test_an_unknown_model_is_answered_with_the_known_ones() -> None:
         catalog.state("m30")
 
 
+def test_what_is_not_known_may_still_come_until_the_catalog_is_complete(tmp_path: Path) -> None:
+    epochs = OwnEpochs()
+    early = Catalog(epochs, is_complete=False)
+    for ask in (early.state, early.resolve):
+        with pytest.raises(Unavailable, match="model 'ctr' is not loaded yet: the server is start"):
+            ask("ctr")
+
+    early.hold("ctr", 0, 1, ServingState({1: served_version(scale_model(tmp_path), 1)}, default=1))
+    epochs.store(0, 1)
+    assert early.resolve("ctr").snapshot.version == 1
+    early.complete()
+
+    with pytest.raises(NotFound, match="model 'other' is not known; known: ctr"):
+        early.resolve("other")
+
+
 def test_readiness_needs_every_required_model(catalog: OwnCatalog) -> None:
     assert not catalog.is_ready()
     catalog.publish("broken", ServingState({}, required=False))

@@ -19,10 +19,12 @@ from anabranch_server.processes.messages import (
     Drain,
     Hello,
     Joined,
+    Opened,
     Ping,
     Pong,
     Prepare,
     Released,
+    Serving,
     SetLog,
 )
 from anabranch_testing.rpc import infer, raw_request
@@ -69,6 +71,23 @@ def test_it_opens_its_doors_when_it_has_joined(worker: RunningWorker, tmp_path: 
 
     assert worker.score() == ScoredBy("7", 7.0)
     assert worker.is_ready()
+
+
+def test_before_the_first_look_is_over_models_are_not_said_to_be_missing(
+    worker: RunningWorker,
+) -> None:
+    worker.hear(Hello)
+    worker.say(Joined())
+    worker.hear(Opened)
+    with pytest.raises(urllib.error.HTTPError, match="503"):
+        worker.score()
+
+    worker.say(Serving())
+
+    worker.say(Ping(1))
+    worker.hear(Pong)
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        worker.score()
 
 
 def test_what_is_prepared_is_not_seen_before_the_word_says_so(

@@ -74,7 +74,7 @@ class WorkerProcess:
         fds = boot.descriptors
         words = SharedWords.open(fds["epochs"], writable=False)
         os.close(fds["epochs"])
-        catalog = Catalog(words)
+        self._catalog = catalog = Catalog(words, is_complete=False)
         self._lifecycle = Lifecycle(catalog, allow_empty=boot.config.allow_empty)
         self._counting = Counting(boot.index, catalog)
         self._access_log = AccessLog(self._counting.requests, is_on=boot.config.logs.access)
@@ -183,6 +183,7 @@ class WorkerProcess:
             case Serving(has_been_ready):
                 if self._lifecycle.phase is Phase.STARTING:
                     _keep_from_collector()
+                self._catalog.complete()
                 self._lifecycle.advance(Phase.SERVING)
                 if has_been_ready:
                     self._lifecycle.stay_ready()
