@@ -215,6 +215,8 @@ def test_access_lines_are_switched_on_in_every_worker(server: RunningServer) -> 
 
 def test_admin_doors_come_back_when_the_supervisor_died(server: RunningServer) -> None:
     anabranch(server, "rollback", "ctr", "--version", "2")
+    place = f"http://{server.admin}/admin/v1/models/ctr/reload"
+    before = httpx.post(place, json={}).json()["id"]
     ready = json.loads((server.log.parent / "ready.json").read_bytes())
     os.kill(ready["supervisor"], signal.SIGKILL)
 
@@ -227,19 +229,23 @@ def test_admin_doors_come_back_when_the_supervisor_died(server: RunningServer) -
             return False
 
     wait_until(back, "the admin port did not come back")
+    assert httpx.post(place, json={}).json()["id"] != before
+    earlier = httpx.get(f"http://{server.admin}/admin/v1/operations/{before}")
+    assert earlier.status_code == 404
+    assert "has been replaced" in earlier.json()["error"]
     assert "held at" in anabranch(server, "status")[0]
     anabranch(server, "unpin", "ctr")
     assert answers(server) == {"3"}
 
 
 def test_the_status_page_shows_all_workers_and_the_last_operations(server: RunningServer) -> None:
-    anabranch(server, "rollback", "ctr", "--version", "2")
+    printed, _ = anabranch(server, "rollback", "ctr", "--version", "2", "--json")
 
     page = httpx.get(f"http://{server.admin}/").text
 
     for pid in server.ready["workers"]:  # type: ignore[attr-defined]
         assert f">{pid}<" in page
-    for shown in ("held at 2", "op-000001", "rollback", "kept", "Ready"):
+    for shown in ("held at 2", json.loads(printed)["id"], "rollback", "kept", "Ready"):
         assert shown in page
 
 

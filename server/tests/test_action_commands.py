@@ -195,7 +195,28 @@ def test_an_operation_that_is_forgotten_is_told(
         said = process.stderr.read()
 
     assert process.returncode == 1
-    assert "the supervisor was started again" in said
+    assert "op-000001 is not known any more" in said
+
+
+def test_an_operation_of_the_same_name_is_not_taken_for_the_one_that_is_followed(
+    administration: MemoryAdministration, ports: AdminPorts
+) -> None:
+    close_gate(administration, ports)
+
+    async def start_anew() -> None:
+        begun = administration.made["op-000001"]
+        administration.made["op-000001"] = replace(
+            begun, state="DONE", started=begun.started + 1, ended=begun.started + 2
+        )
+
+    with start(ports, "load", "ctr") as process:
+        assert process.stderr is not None
+        process.stderr.readline()
+        ports.on_loop(start_anew)
+        said = process.stderr.read()
+
+    assert process.returncode == 1
+    assert "op-000001 is not known any more" in said
 
 
 def test_the_data_port_is_told_apart(ports: AdminPorts) -> None:

@@ -1,9 +1,11 @@
+import pytest
+
 from anabranch_server.processes.messages import Progress
 from anabranch_server.supervisor.keeper_counts import DURATION_BOUNDS, Durations, ReloadCounts
 from anabranch_server.supervisor.keeper_failures import Failures
 from anabranch_server.supervisor.operations import Operations
 from anabranch_testing.event_loops import on_loop
-from anabranch_wire.errors import Corrupt, Unavailable
+from anabranch_wire.errors import Corrupt, NotFound, Unavailable
 
 
 @on_loop
@@ -24,6 +26,22 @@ async def test_an_operation_says_how_far_it_is_and_ends_once() -> None:
     ended = operations.view("op-000001")
     assert (ended.state, ended.error, ended.phase) == ("FAILED", "cut off", None)
     await operation.wait(60)
+
+
+@on_loop
+async def test_each_supervisor_has_ids_of_its_own_and_says_so_of_those_of_others() -> None:
+    before, after = Operations(incarnation=2), Operations(incarnation=3)
+
+    old = before.begin("load", "m").id
+    assert Operations().begin("load", "m").id == "op-000001"
+    assert (old, after.begin("reload", "m").id) == ("op-1000001", "op-2000001")
+
+    for replaced in (old, "op-000001"):
+        with pytest.raises(NotFound, match=f"{replaced}' was of a supervisor that has been repl"):
+            after.view(replaced)
+    for nonsense in ("op-2000002", "op-x", "op--1", "1", "op-\u0663", "op-" + "9" * 5000):
+        with pytest.raises(NotFound, match="is not known"):
+            after.view(nonsense)
 
 
 @on_loop

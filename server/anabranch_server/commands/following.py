@@ -95,13 +95,21 @@ def _follow(admin: str, operation: Mapping[str, object], end_s: float) -> Mappin
                     raise
                 continue
             heard_s = time.monotonic()
-            if answer.status == _NOT_FOUND:
+            if answer.status == _NOT_FOUND or not _is_same(operation, answer):
                 fail(
-                    f"{operation['id']} is not known any more: the supervisor was started again; "
+                    f"{operation['id']} is not known any more: the server was started again; "
                     "`anabranch status` says what is served"
                 )
             operation = _operation(check_admin(admin, answer))
     return operation
+
+
+def _is_same(operation: Mapping[str, object], answer: Answer) -> bool:
+    """Whether an answer is about that operation: a server started anew begins its ids anew."""
+    if not answer.ok or not isinstance(answer.value, dict):
+        return True  # an error, said elsewhere
+    names = ("id", "action", "model", "started")
+    return all(answer.value.get(name) == operation[name] for name in names)
 
 
 def _conclude(operation: Mapping[str, object], *, begun_only: bool, quiet: bool) -> None:

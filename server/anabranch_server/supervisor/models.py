@@ -22,12 +22,15 @@ class ModelAdministration:
     Args:
         keeping: every model.
         look: looks at the repository now and tells keepers what it saw.
+        incarnation: of the supervisor; names of actions differ by it.
     """
 
-    def __init__(self, keeping: Keeping, look: Callable[[], Awaitable[object]]) -> None:
+    def __init__(
+        self, keeping: Keeping, look: Callable[[], Awaitable[object]], incarnation: int = 1
+    ) -> None:
         self._keeping = keeping
         self._look = look
-        self._operations = Operations()
+        self._operations = Operations(incarnation=incarnation)
 
     def models(self) -> list[ModelView]:
         """Return every model, by name."""

@@ -14,6 +14,8 @@ from anabranch_wire.errors import AnabranchError, NotFound
 __all__ = ["Operation", "Operations"]
 
 _KEPT: Final = 1000
+_STRIDE: Final = 1_000_000
+"""Ids of one supervisor; the next one counts on beyond them."""
 
 
 class Operation:
@@ -99,11 +101,14 @@ class Operations:
 
     Args:
         kept: how many are remembered; those at work always are.
+        incarnation: of the supervisor, from 1. Each has ids of its own: whoever follows an action
+            of an earlier one must not be told of another.
     """
 
-    def __init__(self, kept: int = _KEPT) -> None:
+    def __init__(self, kept: int = _KEPT, incarnation: int = 1) -> None:
         self._kept = kept
-        self._numbers = itertools.count(1)
+        self._first = (incarnation - 1) * _STRIDE + 1
+        self._numbers = itertools.count(self._first)
         self._operations: OrderedDict[str, Operation] = OrderedDict()
 
     def begin(self, action: Action, model: str) -> Operation:
@@ -121,14 +126,24 @@ class Operations:
         """
         operation = self._operations.get(identity)
         if operation is None:
-            raise NotFound(
-                f"operation {identity[:40]!r} is not known; the last {self._kept} are remembered"
-            )
+            shown = f"operation {identity[:40]!r}"
+            if self._is_of_another(identity):
+                raise NotFound(
+                    f"{shown} was of a supervisor that has been replaced since; what it had not "
+                    "finished was given up: look at the model instead"
+                )
+            raise NotFound(f"{shown} is not known; the last {self._kept} are remembered")
         return operation.view()
 
     def views(self) -> Sequence[OperationView]:
         """Return all that are remembered, newest first."""
         return [operation.view() for operation in reversed(self._operations.values())]
+
+    def _is_of_another(self, identity: str) -> bool:
+        """Whether an earlier supervisor of this server may have given out that id."""
+        digits = identity.removeprefix("op-")
+        is_id = identity.startswith("op-") and digits.isascii() and digits.isdigit()
+        return is_id and len(digits) < 20 and 0 < int(digits) < self._first
 
     def _forget(self) -> None:
         for identity, operation in list(self._operations.items()):

@@ -101,7 +101,7 @@ class SupervisorProcess:
             self._surroundings(), config.repository.models, config.repository.settle_s
         )
         self._watcher = self._new_watcher()
-        self._models = ModelAdministration(self._keeping, self._watcher.look)
+        self._models = ModelAdministration(self._keeping, self._watcher.look, boot.incarnation)
         self._announcement = Announcement(boot, os.getpid())
         self._overview = Overview(
             self._pool,

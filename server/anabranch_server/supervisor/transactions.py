@@ -52,6 +52,9 @@ class Transactions:
         participants: take part in this order, and give up in the reverse one.
         on_published: is told after each publication.
         on_missed: is told the model of which a worker could not prepare what is current.
+
+    Attributes:
+        found_answering: whether workers answered requests already when it began.
     """
 
     def __init__(
@@ -82,6 +85,7 @@ class Transactions:
         self._agreement: Agreement | None = None
         self._adopted: dict[str, StatePlan] = {}
         self._serving: Serving | None = None
+        self.found_answering = False
         self._leases = Leases()
         self._patience: dict[WorkerId, asyncio.TimerHandle] = {}
         self._turns: dict[str, asyncio.Lock] = {}
@@ -114,6 +118,7 @@ class Transactions:
         self._early_releases.clear()
         self._check_leases()
         self._greeting.set()
+        self.found_answering = any(hello.is_open for hello in hellos.values())
         if self._adopted:
             _log.info(
                 "what workers serve is taken over: %s",
