@@ -61,4 +61,8 @@ def write_optimized(source: Path, folder: Path) -> Path:
         if f"error code {errno.ENOSPC}" in str(error) or "No space left" in str(error):
             raise Unavailable("the optimised graph cannot be written: no space left") from None
         raise build_error(error) from error
-    return folder / GRAPH_FILE
+    graph = folder / GRAPH_FILE
+    if not graph.is_file():
+        # Options inside the model file may come in place of ours (ORT_LOAD_CONFIG_FROM_MODEL).
+        raise Unavailable("ONNX Runtime wrote no optimised graph")
+    return graph
