@@ -49,6 +49,12 @@ class Clients:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._by_address: dict[str, Client] = {}
+        self._seen = 0
+
+    @property
+    def seen(self) -> int:
+        """Connections and calls there have ever been, those included that came and went."""
+        return self._seen
 
     def __len__(self) -> int:
         return len(self._by_address)
@@ -81,6 +87,7 @@ class Clients:
             self._let_go(client)
 
     def _hold(self, address: str) -> Client:
+        self._seen += 1
         client = self._by_address.get(address)
         if client is None:
             client = self._by_address[address] = Client(address)

@@ -31,3 +31,12 @@ def test_nobody_is_kept_after_the_last_connection_and_call() -> None:
 
     assert len(clients) == 0
     assert clients.find("192.0.2.1") is None
+
+
+def test_whoever_came_and_went_was_seen() -> None:
+    clients = Clients()
+    clients.disconnect(clients.connect("192.0.2.1"))
+    clients.end_call(clients.begin_call("192.0.2.2"))
+
+    assert clients.seen == 2
+    assert len(clients) == 0

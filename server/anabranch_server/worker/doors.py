@@ -84,16 +84,18 @@ class Doors:
     async def drain(self, drain_s: float) -> None:
         """Keep answering for `drain_s` or until nobody is connected; ready is off before.
 
-        A connection that comes and goes counts: whoever connects anew for each request is served
-        until half a second passes without one. Siblings that are not draining take fresh ones.
+        A connection or call that comes and goes between two looks counts too: whoever connects
+        anew for each request is served until half a second passes without one. Siblings that are
+        not draining take fresh ones.
         """
         if self._http is not None:
             self._http.turn_away()
-        now_s = time.monotonic()
+        clients = self._context.clients
+        now_s, seen = time.monotonic(), clients.seen
         end_s, quiet_since_s = now_s + drain_s, now_s
         while (now_s := time.monotonic()) < end_s and now_s - quiet_since_s < _QUIET_S:
-            if self._is_connected():
-                quiet_since_s = now_s
+            if clients.seen != seen or self._is_connected():
+                quiet_since_s, seen = now_s, clients.seen
             await asyncio.sleep(_POLL_S)
 
     async def close(self) -> None:
