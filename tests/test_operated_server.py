@@ -258,6 +258,7 @@ def test_commands_say_what_cannot_be(server: RunningServer, repository: Path, on
     broken.write_bytes(broken.read_bytes()[:-1] + b"x")
     said = anabranch(server, "reload", "ctr", "--force", code=1)[1]
 
+    assert "version 4 is not served: " in said
     assert "sha256" in said
     assert str(repository) not in said
     assert answers(server) == {"3"}

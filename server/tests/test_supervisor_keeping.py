@@ -397,13 +397,13 @@ async def test_rollback_loads_what_is_not_in_memory_and_fails_without_a_change(
         write_version(root / "m", 2, broken="gone bad")
         await server.look()
         operation = await server.admin.act("rollback", "m", ActionRequest(version=2))
-        assert (operation.state, operation.error) == ("FAILED", "gone bad")
+        assert (operation.state, operation.error) == ("FAILED", "version 2 is not served: gone bad")
         assert server.admin.model("m").pinned == "1"
         server.switching.refuse = lambda plan: Internal("no room")
         write_version(root / "m", 2)
         await server.look()
         operation = await server.admin.act("rollback", "m", ActionRequest(version=2))
-        assert (operation.state, operation.error) == ("FAILED", "no room")
+        assert (operation.state, operation.error) == ("FAILED", "version 2 is not served: no room")
         assert server.admin.model("m").pinned == "1"
         assert server.served() == ((1,), 1)
         with pytest.raises(NotFound, match="no previous version"):
@@ -412,6 +412,88 @@ async def test_rollback_loads_what_is_not_in_memory_and_fails_without_a_change(
             await server.admin.act("rollback", "m", ActionRequest(version=9))
         with pytest.raises(InvalidInput, match="serves no deltas"):
             await server.admin.act("rollback", "m", ActionRequest(version=1, delta=3))
+
+
+@on_loop
+async def test_rollback_goes_to_what_answered_and_not_to_what_was_only_named(
+    root: Path, state: Path
+) -> None:
+    write_version(root / "m", 1)
+    (root / "m" / "serving.yaml").write_text("format: 1\nlabels: {canary: 4}\n")
+    async with kept_server(root, state) as server:
+        for version in (2, 3, 4):
+            write_version(root / "m", version)
+        await server.admin.act("load", "m", ActionRequest(version=2))
+        write_version(root / "m", 5)
+        await server.look()
+        assert server.served() == ((2, 4, 5), 5)
+    async with kept_server(root, state, launch="two") as server:
+        await server.admin.act("load", "m", ActionRequest(version=2))
+        await server.admin.act("unload", "m", ActionRequest(version=2))
+        write_version(root / "m", 6)
+        await server.look()
+
+        await server.admin.act("rollback", "m", ActionRequest())
+        assert server.served() == ((4, 5), 5)
+        await server.admin.act("rollback", "m", ActionRequest())
+        assert server.served()[1] == 4  # the newest at the second look, before 5 came
+        await server.admin.act("rollback", "m", ActionRequest())
+        assert server.served() == ((1, 4), 1)  # 2 and 3 never answered
+
+
+@on_loop
+async def test_without_a_past_rollback_goes_to_the_newest_that_nobody_named(
+    root: Path, state: Path
+) -> None:
+    for version in (1, 2, 3, 4):
+        write_version(root / "m", version)
+    (root / "m" / "serving.yaml").write_text("format: 1\nlabels: {canary: 3}\n")
+    async with kept_server(root, state) as server:
+        await server.admin.act("load", "m", ActionRequest(version=2))
+        assert server.served() == ((2, 3, 4), 4)
+
+        await server.admin.act("rollback", "m", ActionRequest())
+
+        assert server.served()[1] == 1
+
+
+@on_loop
+async def test_refused_versions_are_shown_with_the_reason_until_they_are_good_or_gone(
+    root: Path, state: Path
+) -> None:
+    def shown(server: KeptServer) -> list[tuple[int, str, str | None]]:
+        versions = server.admin.model("m").versions
+        return [(one.version, one.state, one.last_error) for one in versions]
+
+    write_version(root / "m", 1)
+    write_version(root / "m", 2, broken="cut off")
+    async with kept_server(root, state) as server:
+        assert shown(server) == [(2, "UNAVAILABLE", "cut off"), (1, "READY", None)]
+        entries = server.admin.index(only_ready=False)
+        assert [(one.version, one.state, one.reason) for one in entries] == [
+            ("1", "READY", ""),
+            ("2", "UNAVAILABLE", "cut off"),
+        ]
+
+        write_version(root / "m", 1, broken="changed for the worse")
+        write_version(root / "m", 2)
+        server.switching.refuse = lambda plan: InvalidInput("no such operator")
+        await server.look()
+        assert shown(server) == [
+            (2, "UNAVAILABLE", "no such operator"),
+            (1, "READY", "changed for the worse"),
+        ]
+
+        server.switching.refuse = lambda plan: None
+        await server.admin.act("load", "m", ActionRequest())
+        assert shown(server)[0] == (2, "READY", None)
+
+        write_version(root / "m", 3, broken="cut off")
+        await server.look()
+        assert shown(server)[0] == (3, "UNAVAILABLE", "cut off")
+        shutil.rmtree(root / "m" / "3")
+        await server.look()
+        assert [number for number, _, _ in shown(server)] == [2]
 
 
 @on_loop
@@ -428,12 +510,10 @@ async def test_reload_unpins_and_says_why_the_newest_version_is_not_served(
         assert (operation.state, server.served()) == ("DONE", ((2,), 2))
         write_version(root / "m", 3, broken="cut off")
         operation = await server.admin.act("reload", "m", ActionRequest())
-        assert (operation.state, operation.error) == ("FAILED", "cut off")
+        why = ("FAILED", "version 3 is not served: cut off")
+        assert (operation.state, operation.error) == why
         operation = await server.admin.act("reload", "m", ActionRequest())
-        assert (operation.state, operation.error) == (
-            "FAILED",
-            "version 3 is not served: cut off",
-        )
+        assert (operation.state, operation.error) == why
         assert len(server.named_loader.requests) == 3
         with pytest.raises(InvalidInput, match="takes no version"):
             await server.admin.act("reload", "m", ActionRequest(version=3))
@@ -483,7 +563,7 @@ async def test_an_unloaded_model_stays_so_until_it_is_loaded(root: Path, state: 
             write_version(root / "m", version, broken="bad")
         await server.look()
         operation = await server.admin.act("load", "m", ActionRequest())
-        assert (operation.state, operation.error) == ("FAILED", "bad")
+        assert (operation.state, operation.error) == ("FAILED", "version 2 is not served: bad")
 
 
 @on_loop

@@ -55,7 +55,7 @@ class VersionView:
         applied: when it was first served.
         structure_hash: identity of its graph without the weights.
         split: what the optimiser did.
-        last_error: why its newest delta was refused.
+        last_error: why its files, as they are now, or its newest delta were refused.
         kept: in memory for a rollback, but not served; its state is UNAVAILABLE then.
     """
 
@@ -82,7 +82,7 @@ class ModelView:
         pinned: snapshot it is held at by a rollback.
         policy: which versions it serves.
         labels: label -> version.
-        versions: those in memory or on their way in or out, newest first.
+        versions: those in memory, on their way in or out, or refused, newest first.
         last_error: the last failure.
     """
 

@@ -68,7 +68,8 @@ class ModelRecord(_Part, frozen=True, kw_only=True):
         epoch: number of the last state that was decided on.
         committed: when, seconds since 1970.
         versions: what that state has in memory.
-        history: versions that answered before, most recent first.
+        history: versions that were served before, most recent first.
+        answered: versions that answered by default, most recent first: now, and before.
         loads: versions that were asked for beyond the policy.
         unloads: versions that were taken out although the policy has them.
         unloaded: whether the whole model was.
@@ -84,6 +85,7 @@ class ModelRecord(_Part, frozen=True, kw_only=True):
     committed: float | None = None
     versions: tuple[ServedRecord, ...] = ()
     history: tuple[int, ...] = ()
+    answered: tuple[int, ...] = ()
     loads: tuple[int, ...] = ()
     unloads: tuple[int, ...] = ()
     unloaded: bool = False

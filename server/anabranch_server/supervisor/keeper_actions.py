@@ -5,6 +5,7 @@ from dataclasses import replace
 from anabranch_server.administration import Action, ActionRequest
 from anabranch_server.supervisor.desired import desired
 from anabranch_server.supervisor.holds import Hold
+from anabranch_server.supervisor.keeper_failures import of_version
 from anabranch_server.supervisor.keeper_state import KeptModel
 from anabranch_wire.errors import AnabranchError, InvalidInput, NotFound, Unavailable
 
@@ -58,12 +59,15 @@ def previous_version(kept: KeptModel) -> int | None:
     """Return the version that a rollback without a number goes to.
 
     That is the one below the version that answers which answered last, or else the newest there is.
+    A version that is served only because somebody named it is not what answered before.
     """
     facts = kept.facts(kept.intent)
     complete, broken, default = facts.present.complete, facts.broken, facts.default
     usable = {n for n in complete if broken.get(n) != complete[n]} | facts.loaded.keys()
     older = {n for n in usable if default is None or n < default}
-    return next((n for n in kept.shelf.history if n in older), max(older, default=None))
+    labels = {**facts.deployment.labels, **facts.intent.labels}
+    unnamed = older - facts.intent.loads - set(labels.values())
+    return next((n for n in kept.shelf.past.answered if n in older), max(unnamed, default=None))
 
 
 async def _load(kept: KeptModel, version: int | None) -> AnabranchError | None:
@@ -123,7 +127,7 @@ def _newest_refused(kept: KeptModel) -> AnabranchError | None:
     error = kept.failures.error_of(newest)
     if error is None or (facts.default is not None and newest <= facts.default):
         return None
-    return type(error)(f"version {newest} is not served: {error.message}")
+    return of_version(newest, error)
 
 
 def _is_there(kept: KeptModel, version: int) -> bool:

@@ -11,12 +11,18 @@ from typing import Final
 
 from anabranch_server.describe import FailureView
 from anabranch_server.load_failures import FailureReason, failure_reason
+from anabranch_server.processes.failures import error_of
 from anabranch_wire.errors import AnabranchError, Unavailable
 
-__all__ = ["Failures"]
+__all__ = ["Failures", "of_version"]
 
 _FIRST_RETRY_S: Final = 10.0
 _LAST_RETRY_S: Final = 600.0
+
+
+def of_version(number: int, error: AnabranchError) -> AnabranchError:
+    """Return the error with the version that it is about, for whoever asked for more than that."""
+    return error_of(type(error).__name__, f"version {number} is not served: {error.message}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from anabranch_server.processes.messages import Found
@@ -10,9 +11,22 @@ from anabranch_server.supervisor.desired import Loaded
 from anabranch_server.supervisor.holds import ModelRecord, ServedRecord
 from anabranch_server.supervisor.watching_files import SeenVersion
 
-__all__ = ["Shelf"]
+__all__ = ["Past", "Shelf"]
 
 _HISTORY: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What a model served up to now, most recent first.
+
+    Attributes:
+        served: versions that answered by default or were served before.
+        answered: versions that answered by default, the one that does so now first.
+    """
+
+    served: tuple[int, ...] = ()
+    answered: tuple[int, ...] = ()
 
 
 class Shelf:
@@ -25,7 +39,7 @@ class Shelf:
     Attributes:
         found: versions that were found good and may be switched to at once.
         in_memory: versions that workers have, as they were when they were switched to.
-        history: versions that answered by default or were served before, most recent first.
+        past: what was served before.
         applied: when versions in memory were first served, seconds since 1970.
         event_times: newest event of versions that were found once, with their fingerprint.
     """
@@ -39,7 +53,7 @@ class Shelf:
             for plan in plans
         }
         self.found: dict[int, Loaded] = dict(self.in_memory)
-        self.history: tuple[int, ...] = () if record is None else record.history
+        self.past = Past() if record is None else Past(record.history, record.answered)
         self.applied: dict[int, float] = {}
         self.event_times: dict[int, tuple[str, float]] = {}
         self._phase_ms: dict[int, Mapping[str, float]] = {}
@@ -67,7 +81,7 @@ class Shelf:
         have = {number: one for number, one in self.in_memory.items() if one.plan in plans}
         return {p.version: have.get(p.version) or self.found[p.version] for p in plans}
 
-    def switch(self, state: StatePlan | None, history: tuple[int, ...]) -> None:
+    def switch(self, state: StatePlan | None, past: Past) -> None:
         """What workers have is that of `state` from now on."""
         before, now_s = self.in_memory, time.time()
         self.in_memory = self.of(state)
@@ -79,7 +93,7 @@ class Shelf:
             for n in (*served, *self.applied)
             if n in self.in_memory
         }
-        self.history = history
+        self.past = past
 
     def give_back(self, number: int) -> None:
         """A version could not be switched to: what workers have of it is good still."""
@@ -106,13 +120,19 @@ class Shelf:
         }
         self.found.update(self.in_memory)
 
-    def history_after(self, old: StatePlan | None, state: StatePlan) -> tuple[int, ...]:
-        """Return who answered before, once `state` follows `old`."""
-        if old is None:
-            return self.history
-        leaving = [n for n in served_order(old) if n not in state.served or n == old.default]
-        history = [*leaving, *(n for n in self.history if n not in leaving)]
-        return tuple(n for n in history if n != state.default)[:_HISTORY]
+    def past_after(self, old: StatePlan | None, state: StatePlan | None) -> Past:
+        """Return what was served before, once `state` follows `old`."""
+        if state is None:
+            return Past()
+        served, answered = self.past.served, self.past.answered
+        if state.default is not None:
+            others = (n for n in answered if n != state.default)
+            answered = (state.default, *others)[:_HISTORY]
+        if old is not None:
+            leaving = [n for n in served_order(old) if n not in state.served or n == old.default]
+            history = [*leaving, *(n for n in served if n not in leaving)]
+            served = tuple(n for n in history if n != state.default)[:_HISTORY]
+        return Past(served, answered)
 
     @staticmethod
     def records(in_memory: Mapping[int, Loaded]) -> Iterable[ServedRecord]:

@@ -18,11 +18,11 @@ from anabranch_server.processes.plans import StatePlan, VersionPlan
 from anabranch_server.supervisor.desired import Desired, Facts, Intent, Loaded, Present, desired
 from anabranch_server.supervisor.holds import ModelRecord, Records
 from anabranch_server.supervisor.keeper_counts import ReloadCounts, ReloadKind
-from anabranch_server.supervisor.keeper_failures import Failures
+from anabranch_server.supervisor.keeper_failures import Failures, of_version
 from anabranch_server.supervisor.keeper_mending import Mending
 from anabranch_server.supervisor.keeper_plans import group_plan, state_plan
 from anabranch_server.supervisor.keeper_reports import ReloadReports
-from anabranch_server.supervisor.keeper_shelf import Shelf, served_order
+from anabranch_server.supervisor.keeper_shelf import Past, Shelf, served_order
 from anabranch_server.supervisor.switching import Switching
 from anabranch_server.supervisor.watching import SeenModel
 from anabranch_server.supervisor.watching_files import SeenVersion
@@ -147,7 +147,7 @@ class KeptModel:
             loaded=shelf.found,
             served=() if state is None else state.served,
             default=None if state is None else state.default,
-            history=shelf.history if state is None else (*served_order(state), *shelf.history),
+            history=(*(() if state is None else served_order(state)), *shelf.past.served),
             broken=self.failures.broken(_now_s()),
             event_times=shelf.event_times,
         )
@@ -260,7 +260,7 @@ class KeptModel:
             found = await self._around.loader.load(request, self.on_progress)
         except AnabranchError as error:
             self._failed(number, error, version.fingerprint)
-            return error
+            return of_version(number, error)
         finally:
             self.loading = None
         self.failures.forget(number)
@@ -300,19 +300,18 @@ class KeptModel:
         shelf, old = self.shelf, self.state
         fresh = [] if state is None else shelf.fresh(state)
         in_memory = shelf.of(state)
-        history = () if state is None else shelf.history_after(old, state)
+        past = shelf.past_after(old, state)
         self.leaving = frozenset(shelf.in_memory.keys() - in_memory.keys())
-        decide = self._deciding(intent, history, in_memory)
+        decide = self._deciding(intent, past, in_memory)
         begun_s = time.monotonic()
         try:
             await self._around.switching.switch(self.name, state, decide)
         except AnabranchError as error:
-            self._not_switched(state, fresh, error)
-            return error
+            return self._not_switched(state, fresh, error)
         finally:
             self.leaving = frozenset()
         self.state, self.intent, self._refused = state, intent, None
-        shelf.switch(state, history)
+        shelf.switch(state, past)
         if state is None:
             self._reports.gone()
         else:
@@ -321,16 +320,17 @@ class KeptModel:
 
     def _not_switched(
         self, state: StatePlan | None, fresh: list[VersionPlan], error: AnabranchError
-    ) -> None:
-        """Hold it against the newest version that workers lack, or against the state."""
+    ) -> AnabranchError:
+        """Hold it against the newest version that workers lack, or against the state; return it."""
         if fresh and not isinstance(error, Unavailable):
             number = max(plan.version for plan in fresh)
             self._failed(number, error, self.shelf.found[number].fingerprint)
             self.shelf.give_back(number)
-            return
+            return of_version(number, error)
         again_s = _AGAIN_S if isinstance(error, Unavailable) else float("inf")
         self._refused = (state, _now_s() + again_s)
         self._failed(None, error)
+        return error
 
     def _switched(
         self,
@@ -356,7 +356,7 @@ class KeptModel:
             self._reports.served("config", default, answering, {"switching": switching_ms})
 
     def _deciding(
-        self, intent: Intent, history: tuple[int, ...], in_memory: Mapping[int, Loaded]
+        self, intent: Intent, past: Past, in_memory: Mapping[int, Loaded]
     ) -> Callable[[int], Awaitable[None]]:
         """Return what makes a decision durable, given its epoch."""
 
@@ -369,7 +369,8 @@ class KeptModel:
                 epoch=epoch,
                 committed=time.time(),
                 versions=tuple(Shelf.records(in_memory)),
-                history=history,
+                history=past.served,
+                answered=past.answered,
                 loads=tuple(sorted(intent.loads)),
                 unloads=tuple(sorted(intent.unloads)),
                 unloaded=intent.unloaded,
@@ -384,7 +385,7 @@ class KeptModel:
         if intent == self.intent:
             return None
         try:
-            await self._deciding(intent, self.shelf.history, self.shelf.in_memory)(self._epoch)
+            await self._deciding(intent, self.shelf.past, self.shelf.in_memory)(self._epoch)
         except AnabranchError as error:
             self._failed(None, error)
             return error
@@ -426,18 +427,21 @@ class KeptModel:
         said, self._said = self._said, (wanted.missing, wanted.behind)
         if said == self._said:
             return None
-        error: AnabranchError | None = None
+        first: AnabranchError | None = None
+        error: AnabranchError
         for number in wanted.missing:
             if self.failures.error_of(number) is None:
                 error = NotFound("named by serving.yaml, a label, a hold or a call, but not there")
                 self._failed(number, error)
+                first = first or of_version(number, error)
         for number in wanted.behind:
             error = Conflict(
                 "it has seen older events than the version that is served; publish one that has "
                 "caught up, load it by number, or set catch_up: allow in serving.yaml"
             )
             self._failed(number, error, reason="behind")
-        return error
+            first = first or of_version(number, error)
+        return first
 
     def _failed(
         self,

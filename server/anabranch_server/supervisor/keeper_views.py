@@ -10,9 +10,10 @@ __all__ = ["index_entries", "model_view", "snapshot"]
 
 
 def model_view(kept: KeptModel) -> ModelView:
-    """Return the model with its versions in memory or on their way in or out."""
+    """Return the model with its versions in memory, on their way in or out, or refused."""
     state, hold = kept.state, kept.intent.hold
-    numbers = set(kept.shelf.in_memory)
+    there = _there(kept)
+    numbers = {*kept.shelf.in_memory, *(n for n in there if kept.failures.error_of(n))}
     if kept.loading is not None:
         numbers.add(kept.loading)
     labels = dict(kept.intent.labels) if state is None else dict(state.labels)
@@ -29,9 +30,7 @@ def model_view(kept: KeptModel) -> ModelView:
 
 def index_entries(kept: KeptModel) -> list[IndexEntry]:
     """Return every version that is known, ascending; one entry without a version if none is."""
-    seen = kept.seen
-    there = set() if seen is None else {*seen.versions, *seen.changing}
-    numbers = sorted({*there, *kept.shelf.in_memory})
+    numbers = sorted({*_there(kept), *kept.shelf.in_memory})
     if not numbers:
         return [IndexEntry(kept.name, "", "UNAVAILABLE", "no version is loaded")]
     return [
@@ -47,11 +46,19 @@ def snapshot(kept: KeptModel) -> VersionPlan | None:
     return kept.shelf.in_memory[state.default].plan
 
 
+def _there(kept: KeptModel) -> set[int]:
+    """Return the versions that the repository has, complete or not."""
+    seen = kept.seen
+    return set() if seen is None else {*seen.versions, *seen.changing}
+
+
 def _version(kept: KeptModel, number: int) -> VersionView:
     loaded = kept.shelf.in_memory.get(number)
     state = _version_state(kept, number)
+    error = kept.failures.error_of(number)
+    last_error = None if error is None else error.message
     if loaded is None:
-        return VersionView(number, state, 0)
+        return VersionView(number, state, 0, last_error=last_error)
     plan = loaded.plan
     return VersionView(
         version=number,
@@ -61,6 +68,7 @@ def _version(kept: KeptModel, number: int) -> VersionView:
         event_time=plan.event_time,
         published=plan.published,
         applied=kept.shelf.applied.get(number),
+        last_error=last_error,
         kept=kept.state is not None and number not in kept.state.served,
     )
 

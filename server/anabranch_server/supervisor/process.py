@@ -237,6 +237,10 @@ class SupervisorProcess:
     async def _keep(self) -> None:
         """Take over what is served, look at the repository, and keep what is there."""
         await self._transactions.begin(self._pool)
+        if not self._transactions.found_answering:
+            self._overview.has_been_ready = (
+                False  # all who answered are gone: a start like the first
+            )
         if self._overview.has_been_ready:  # under an earlier supervisor
             self._transactions.serve(has_been_ready=True)
         async with asyncio.TaskGroup() as group:
