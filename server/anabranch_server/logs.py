@@ -64,12 +64,20 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """One line for people: time, level, message, fields as `name=value`."""
+    """One line for people: time, level, process, message, fields as `name=value`.
+
+    Args:
+        worker: index of the worker, or the name of the process's part.
+    """
+
+    def __init__(self, worker: int | str) -> None:
+        super().__init__()
+        self._process = f"worker {worker}" if isinstance(worker, int) else worker
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line, without its end."""
         clock = time.strftime("%H:%M:%S", time.localtime(record.created))
-        parts = [f"{clock}.{record.msecs:03.0f}", f"{record.levelname:<7}"]
+        parts = [f"{clock}.{record.msecs:03.0f}", f"{record.levelname:<7}", f"{self._process:<10}"]
         parts.append(_clean(record.getMessage()))
         parts += [f"{name}={_flat(value)}" for name, value in _fields(record).items()]
         return " ".join(parts)
@@ -84,7 +92,7 @@ def configure_logs(config: LogConfig, worker: int | str, stream: TextIO | None =
         stream: where to write.
     """
     handler = logging.StreamHandler(sys.stdout if stream is None else stream)
-    handler.setFormatter(TextFormatter() if config.format == "text" else JsonFormatter(worker))
+    handler.setFormatter((TextFormatter if config.format == "text" else JsonFormatter)(worker))
     root = logging.getLogger()
     for old in root.handlers[:]:
         root.removeHandler(old)

@@ -153,6 +153,9 @@ def test_a_loader_is_started_when_asked_for_and_not_again(stage: Stage) -> None:
     supervisor.tell("load")
     assert stage.actor("loader.2").has_left()
     stage.actor("loader.3")
+    # Nobody need look into it: the supervisor says where a version was at fault.
+    ended = [event for event in stage.events() if event["event"] == "process_ended"]
+    assert {end["level"] for end in ended if end["signal"] == signal.SIGKILL} == {"info"}
 
 
 def test_who_sends_what_is_no_message_is_killed(stage: Stage) -> None:

@@ -91,12 +91,15 @@ def test_huge_texts_are_cut_and_odd_values_survive(stream: io.StringIO) -> None:
     assert line["number"] is None
 
 
-def test_text_is_for_people(stream: io.StringIO) -> None:
-    configure_logs(LogConfig(format="text"), 0, stream)
+@pytest.mark.parametrize(
+    ("worker", "named"), [(0, "worker 0"), (12, "worker 12"), ("launcher", "launcher")]
+)
+def test_text_is_for_people(stream: io.StringIO, worker: int | str, named: str) -> None:
+    configure_logs(LogConfig(format="text"), worker, stream)
     logger.info("ready", extra={"event": "ready", "http": "127.0.0.1:1", "why": "two words"})
     line = stream.getvalue()
     assert line.count("\n") == 1
-    assert "INFO" in line
+    assert line.split("ready")[0].split("INFO")[1].strip() == named
     assert line.rstrip().endswith("ready http=127.0.0.1:1 why='two words'")
 
 

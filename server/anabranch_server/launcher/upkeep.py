@@ -7,6 +7,7 @@ nothing is started any more.
 
 import logging
 import os
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -291,8 +292,10 @@ class Upkeep:
 
     def _log_end(self, place: Place, running: Running, end: End) -> None:
         is_expected = end.code == 0 and self._stopping
-        if place is self._loader:  # one without work leaves, one that is not needed is killed
-            is_expected = end.code == 0 or self._stopping
+        if place is self._loader:
+            # One without work leaves; one that has been idle is killed for a fresh one. Where a
+            # version was at fault, the supervisor says so (`loader_died`).
+            is_expected = end.code == 0 or end.signal == signal.SIGKILL or self._stopping
         _log.log(
             logging.INFO if is_expected else logging.WARNING,
             "%s %s",
