@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anabranch_runtime.admission import InputRules
-from anabranch_runtime.backends.protocol import DenseBackend
+from anabranch_runtime.backends.protocol import Binding, DenseBackend
 from anabranch_runtime.cancellation import Cancellation
 from anabranch_runtime.cpu import check_cpusets
 from anabranch_runtime.engines import Engines
@@ -178,14 +178,14 @@ class SessionGroup:
             model.inputs, model.rows.input_axes, user_inputs, self.settings.max_repeated_bytes
         )
         requests = [rules.order(example) for example in examples]
-        engine = self._backend.build(model, cancellation)
-        bindings = [engine.bind() for _ in self._executors]
+        ending = cancellation or Cancellation()
+        engine = self._backend.build(model, ending)
+        bindings: list[Binding] = []
         try:
-            for binding in bindings:
-                if cancellation is not None:
-                    cancellation.check()
-                warm(binding, requests, warm_rounds)
-            plan = batch_plan(self.settings.batching, model.rows, bindings[0], requests)
+            for _ in self._executors:
+                bindings.append(engine.bind())
+                warm(bindings[-1], requests, warm_rounds, ending)
+            plan = batch_plan(self.settings.batching, model.rows, bindings[0], requests, ending)
             token = self._engines.add(engine, bindings)
         except BaseException:
             for binding in bindings:

@@ -14,6 +14,7 @@ from anabranch_runtime.batch_size import (
     best_split_rows,
     measure_costs,
 )
+from anabranch_runtime.cancellation import Cancellation
 from anabranch_runtime.models import RowLayout
 from anabranch_runtime.settings import BatchSettings
 
@@ -40,14 +41,21 @@ class BatchPlan:
     costs: Sequence[BatchCost] = field(default=(), compare=False)
 
 
-def warm(binding: Binding, requests: Sequence[tuple[Inputs, int]], rounds: int) -> None:
+def warm(
+    binding: Binding,
+    requests: Sequence[tuple[Inputs, int]],
+    rounds: int,
+    cancellation: Cancellation,
+) -> None:
     """Run every request `rounds` times on `binding`.
 
     Raises:
         InvalidInput: the graph cannot compute one.
+        Cancelled: it was ended early.
     """
     for inputs, _ in requests:
         for _ in range(rounds):
+            cancellation.check()
             _run(binding, inputs)
 
 
@@ -56,6 +64,7 @@ def batch_plan(
     layout: RowLayout,
     binding: Binding,
     requests: Sequence[tuple[Inputs, int]],
+    cancellation: Cancellation,
 ) -> BatchPlan:
     """Return how requests meet: as the settings say, and measured where they leave it open.
 
@@ -65,9 +74,11 @@ def batch_plan(
         binding: to measure on.
         requests: inputs and rows of requests that the model computes. Where none has a row, nothing
             can be measured, and nothing is merged or cut that the settings do not name.
+        cancellation: ends measuring early.
 
     Raises:
         AnabranchError: the graph cannot compute the fewest rows that it is said to run with.
+        Cancelled: it was ended early.
     """
     mergeable = settings.merge and layout.can_merge
     max_rows = settings.max_rows
@@ -76,13 +87,19 @@ def batch_plan(
     costs: list[BatchCost] = []
     if sample is not None and (layout.can_merge or layout.can_pad):
         is_open = (mergeable and max_rows is None) or split_rows is None
+
+        def run(rows: int) -> None:
+            cancellation.check()
+            _run(binding, _resized(sample, layout.input_axes, rows))
+
         costs = measure_costs(
-            lambda rows: _run(binding, _resized(sample, layout.input_axes, rows)),
+            run,
             smallest=layout.min_rows,
             largest=None if is_open else max_rows,
             # A version is measured beside traffic, at idle priority: wall time would count others.
             clock=time.thread_time,
         )
+        cancellation.check()  # measuring takes any error for the end of what runs
         max_rows = best_batch_rows(costs) if max_rows is None else max_rows
         split_rows = best_split_rows(costs) if split_rows is None else split_rows
     return BatchPlan(mergeable, max_rows or 1, split_rows or 0, costs)

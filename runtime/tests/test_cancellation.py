@@ -9,6 +9,7 @@ from onnx import TensorProto, helper, numpy_helper, save
 from anabranch_runtime.backends.ort_cpu import OrtCpuBackend
 from anabranch_runtime.cancellation import Cancellation
 from anabranch_runtime.models import DenseModel, RowLayout
+from anabranch_runtime.settings import BatchSettings
 from anabranch_testing.graphs import scale_model
 from anabranch_testing.groups import Counts, open_groups
 from anabranch_wire.errors import Cancelled
@@ -82,6 +83,35 @@ def test_a_load_that_is_cancelled_while_it_warms_keeps_nothing(tmp_path: Path) -
         with pytest.raises(Cancelled):
             group.load(Snapshot("m", 1), model, [example], cancellation=AfterTheBuild())
         assert group.free_unused() == 0
+
+
+def test_a_load_that_is_cancelled_while_it_measures_keeps_nothing(tmp_path: Path) -> None:
+    model = scale_model(tmp_path)
+    example = {"x": np.ones((2, 4), np.float32)}
+
+    class AfterWarming(Cancellation):
+        """Is asked for with the `at`-th look: one comes before each run."""
+
+        def __init__(self, at: int) -> None:
+            super().__init__()
+            self.looks = 0
+            self.at = at
+
+        def check(self) -> None:
+            self.looks += 1
+            if self.looks == self.at:
+                self.cancel()
+            super().check()
+
+    for at in (2, 3):  # with the first run of measuring, and in the middle
+        with open_groups(OrtCpuBackend(), Counts()) as make:
+            group = make(batching=BatchSettings())
+            ending = AfterWarming(at)
+            with pytest.raises(Cancelled):
+                group.load(Snapshot("m", 1), model, [example], warm_rounds=1, cancellation=ending)
+            # Measuring ends with the run that it is at; what follows looks once more.
+            assert ending.looks <= at + 1
+            assert group.free_unused() == 0
 
 
 def _large_model(folder: Path) -> DenseModel:

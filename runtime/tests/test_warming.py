@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from anabranch_runtime.backends.ort_cpu import OrtCpuBackend
+from anabranch_runtime.cancellation import Cancellation
 from anabranch_runtime.models import DenseModel, RowLayout
 from anabranch_runtime.settings import BatchSettings
 from anabranch_runtime.warming import BatchPlan, batch_plan
@@ -36,7 +37,9 @@ def plan_for(
     engine = OrtCpuBackend().build(model)
     width = model.inputs[0].shape[1]
     requests = [] if rows is None else [((np.zeros((rows, width), np.float32),), rows)]
-    return batch_plan(settings or BatchSettings(), model.rows, engine.bind(), requests)
+    return batch_plan(
+        settings or BatchSettings(), model.rows, engine.bind(), requests, Cancellation()
+    )
 
 
 def test_batches_are_never_larger_than_what_was_seen_to_run(tmp_path: Path) -> None:

@@ -1,21 +1,34 @@
-"""Building versions beside traffic: each in a fresh thread that runs when nothing else does."""
+"""Building versions beside traffic: each in a fresh thread that runs when nothing else does.
+
+Where nothing is left over for such a thread it must not run at all, see `spare_time.py`: then a
+build takes its share like everybody else.
+"""
 
 import asyncio
 import logging
-from contextlib import suppress
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
 from anabranch_runtime.cancellation import Cancellation
 from anabranch_runtime.served import ServedVersion
 from anabranch_runtime.session_group import SessionGroup
 from anabranch_server.processes.plans import VersionPlan
 from anabranch_server.worker.plans import dense_model, examples, snapshot
+from anabranch_server.worker.spare_time import ThreadClock, spare_processors
 from anabranch_server.worker.threads import FreshThreads
 
 __all__ = ["Builds"]
 
 _log = logging.getLogger(__name__)
+
+_LEAST_SPARE: Final = 0.25
+"""Processors without work from which on a build begins at the lowest priority."""
+
+_LEAST_SHARE: Final = 0.1
+"""Part of a processor that such a build has to get, to go on like that."""
+
+_CHECK_S: Final = 1.0
 
 
 class _Load(Protocol):
@@ -29,15 +42,22 @@ class Builds:
 
     Args:
         threads: where builds run.
-        patience_s: how long a build may take at idle priority; where every processor is busy it
-            would never end, so it is begun again at normal priority.
+        patience_s: how long a build may take at the lowest priority.
         most: builds at a time.
+        spare: looks how many processors have nothing to do.
     """
 
-    def __init__(self, threads: FreshThreads, patience_s: float, most: int = 2) -> None:
+    def __init__(
+        self,
+        threads: FreshThreads,
+        patience_s: float,
+        most: int = 2,
+        spare: Callable[[], Awaitable[float]] = spare_processors,
+    ) -> None:
         self._threads = threads
         self._patience_s = patience_s
         self._places = asyncio.Semaphore(most)
+        self._spare = spare
 
     async def build(
         self, group: SessionGroup, version: VersionPlan, *, urgent: bool
@@ -65,27 +85,55 @@ class Builds:
         )
         name = f"build-{version.model[:40]}"
         async with self._places:
-            if urgent:
-                return await self._run(name, load, idle=False)
-            with suppress(TimeoutError):
-                return await asyncio.wait_for(self._run(name, load, idle=True), self._patience_s)
-            _log.warning(
-                "model %s: version %s is built at normal priority: the processors are too busy",
-                version.model,
-                snapshot(version),
-                extra={
-                    "event": "build_starved",
-                    "model": version.model,
-                    "after_s": self._patience_s,
-                },
-            )
-            return await self._run(name, load, idle=False)
+            if not urgent:
+                begun_s = asyncio.get_running_loop().time()
+                if await self._spare() >= _LEAST_SPARE:
+                    served = await self._build(name, load, idle=True)
+                    if served is not None:
+                        return served
+                _log.warning(
+                    "model %s: version %s is built at normal priority: the processors are too busy",
+                    version.model,
+                    snapshot(version),
+                    extra={
+                        "event": "build_starved",
+                        "model": version.model,
+                        "after_s": round(asyncio.get_running_loop().time() - begun_s, 3),
+                    },
+                )
+            served = await self._build(name, load, idle=False)
+            assert served is not None, "only what is idle is given up"
+            return served
 
-    async def _run(self, name: str, load: _Load, *, idle: bool) -> ServedVersion:
-        """Load in a fresh thread; cancelling ends the load early."""
-        cancellation = Cancellation()
+    async def _build(self, name: str, load: _Load, *, idle: bool) -> ServedVersion | None:
+        """Load in a fresh thread; None where that is idle and does not get on.
+
+        Whatever ends the waiting ends the load early.
+        """
+        cancellation, clock = Cancellation(), ThreadClock()
+
+        def work() -> ServedVersion:
+            clock.begin()
+            return load(cancellation=cancellation)
+
+        building = self._threads.run(name, work, idle=idle)
         try:
-            return await self._threads.run(name, lambda: load(cancellation=cancellation), idle=idle)
-        except BaseException:
-            cancellation.cancel()
-            raise
+            if idle and not await self._gets_on(building, clock):
+                return None
+            return await building
+        finally:
+            if building.cancel() or building.cancelled():
+                cancellation.cancel()
+
+    async def _gets_on(self, building: asyncio.Future[ServedVersion], clock: ThreadClock) -> bool:
+        """Wait for an idle build; whether it came to its end."""
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + self._patience_s
+        while True:
+            now_s, used_s = loop.time(), clock.used_s()
+            await asyncio.wait({building}, timeout=min(_CHECK_S, end_s - now_s))
+            if building.done():
+                return True
+            passed_s = loop.time() - now_s
+            if loop.time() >= end_s or clock.used_s() - used_s < _LEAST_SHARE * passed_s:
+                return False

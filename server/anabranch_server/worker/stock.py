@@ -290,7 +290,7 @@ class Stock:
         if shelf is None:
             return
         for group in shelf.take_empty_groups():
-            self._threads.run("close", partial(_close, model, group), idle=True)
+            self._threads.run("close", partial(_close, model, group), idle=False)
         if shelf.is_empty:
             del self._shelves[model]
             self._unloaded(Retired(model))
@@ -310,7 +310,7 @@ class Stock:
         shelf = self._shelves.get(model)
         if shelf is not None:
             for group in shelf.groups:
-                self._threads.run("free", group.free_unused, idle=True)
+                self._threads.run("free", group.free_unused, idle=False)
         self._tidy(model)
 
 
