@@ -35,17 +35,21 @@ class AccessLog:
         self,
         ticket: Ticket,
         protocol: Protocol,
-        duration_s: float,
+        received: float,
+        written: float,
         bytes_in: int,
         bytes_out: int,
         request_id: str,
         trace: TraceContext | None = None,
     ) -> None:
         """Log a scored answer; see `RequestObserver`."""
-        self._counters.scored(ticket, protocol, duration_s, bytes_in, bytes_out, request_id, trace)
+        self._counters.scored(
+            ticket, protocol, received, written, bytes_in, bytes_out, request_id, trace
+        )
         if not self.is_on:
             return
         snapshot = ticket.version.snapshot
+        started = ticket.started or ticket.finished
         _log.info(
             _OK,
             extra={
@@ -60,7 +64,12 @@ class AccessLog:
                 "rows": ticket.request.rows,
                 "bytes_in": bytes_in,
                 "bytes_out": bytes_out,
-                "duration_ms": round(duration_s * 1000, 3),
+                "duration_ms": _ms(written - received),
+                "decode_ms": _ms(ticket.submitted - received),
+                "queue_ms": _ms(started - ticket.submitted),
+                "run_ms": _ms(ticket.finished - started),
+                "encode_ms": _ms(written - ticket.finished),
+                "batch_rows": ticket.batch_rows,
             },
         )
 
@@ -88,7 +97,7 @@ class AccessLog:
                 "model": model[:_MODEL_CHARACTERS],
                 "code": code,
                 "bytes_in": bytes_in,
-                "duration_ms": round(duration_s * 1000, 3),
+                "duration_ms": _ms(duration_s),
             },
         )
 
@@ -103,6 +112,10 @@ class AccessLog:
     def connection_cut(self, protocol: Protocol, reason: CutReason) -> None:
         """Pass it on."""
         self._counters.connection_cut(protocol, reason)
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1000, 3)
 
 
 def _named(trace: TraceContext | None) -> dict[str, str]:

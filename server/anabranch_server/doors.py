@@ -28,7 +28,8 @@ class RequestObserver(Interface):
         self,
         ticket: Ticket,
         protocol: Protocol,
-        duration_s: float,
+        received: float,
+        written: float,
         bytes_in: int,
         bytes_out: int,
         request_id: str,
@@ -39,7 +40,8 @@ class RequestObserver(Interface):
         Args:
             ticket: finished, with its times.
             protocol: door it came through.
-            duration_s: from its last received byte to the answer handed to the transport.
+            received: `time.monotonic()` when its last byte came.
+            written: `time.monotonic()` when the answer was handed to the transport.
             bytes_in: body bytes as received.
             bytes_out: body bytes of the answer.
             request_id: as echoed.

@@ -178,3 +178,24 @@ def test_access_lines_name_trace_and_span(
     assert [line["span_id"] for line in lines[:2]] == spans
     assert "trace_id" not in lines[2]
     assert [trace and trace.trace_id for trace in observed.traces] == [TRACE, TRACE, None]
+
+
+def test_access_lines_say_where_the_time_of_a_scored_request_went(
+    tmp_path: Path, observed: Observed, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "anabranch_server.access_log")
+    models = {"scale": scale_model(tmp_path)}
+    with (
+        door_context(models, observed=AccessLog(observed)) as context,
+        http_door(context) as door,
+        Peer(door) as peer,
+    ):
+        for body in (JSON, b"{"):
+            peer.ask(infer_request(body))
+
+    scored, failed = [vars(r) for r in caplog.records if getattr(r, "event", "") == "request"]
+    stages = ("decode_ms", "queue_ms", "run_ms", "encode_ms")
+    assert all(scored[stage] >= 0 for stage in stages)
+    assert sum(scored[stage] for stage in stages) == pytest.approx(scored["duration_ms"], abs=0.01)
+    assert scored["batch_rows"] == scored["rows"] > 0
+    assert not {*stages, "batch_rows"} & failed.keys()

@@ -85,8 +85,10 @@ def parts(tmp_path: Path) -> Iterator[Parts]:
 
 def test_a_scored_request_counts_everywhere_it_should(parts: Parts) -> None:
     ticket = parts.score(rows=3)
+    received = ticket.submitted - 0.0005
+    written = received + 0.0042
 
-    parts.requests.scored(ticket, "oip_http", 0.0042, 100, 50, "r")
+    parts.requests.scored(ticket, "oip_http", received, written, 100, 50, "r")
 
     version = {"model": "ctr", "version": "42"}
     protocol = {**version, "protocol": "oip_http"}
@@ -94,7 +96,7 @@ def test_a_scored_request_counts_everywhere_it_should(parts: Parts) -> None:
     assert parts.value("anabranch_rows_total", **version) == 3
     duration = "anabranch_request_duration_seconds"
     assert parts.value(f"{duration}_count", **protocol) == 1
-    assert parts.value(f"{duration}_sum", **protocol) == 0.0042
+    assert parts.value(f"{duration}_sum", **protocol) == pytest.approx(0.0042)
     assert parts.value(f"{duration}_bucket", **protocol, le="0.003") == 0
     assert parts.value(f"{duration}_bucket", **protocol, le="0.005") == 1
     assert parts.value(f"{duration}_bucket", **protocol, le="+Inf") == 1
@@ -102,6 +104,14 @@ def test_a_scored_request_counts_everywhere_it_should(parts: Parts) -> None:
     compute = parts.value("anabranch_compute_duration_seconds_sum", **version)
     assert queue == pytest.approx(ticket.started - ticket.submitted)
     assert compute == pytest.approx(ticket.finished - ticket.started)
+    stages = {
+        stage: parts.value("anabranch_stage_duration_seconds_sum", model="ctr", stage=stage)
+        for stage in ("decode", "run", "encode")
+    }
+    assert stages["decode"] == pytest.approx(0.0005)
+    assert stages["run"] == compute
+    assert stages["encode"] == pytest.approx(written - ticket.finished)
+    assert sum(stages.values()) + queue == pytest.approx(0.0042)
     assert parts.value("anabranch_request_bytes_sum", protocol="oip_http") == 100
     assert parts.value("anabranch_response_bytes_sum", protocol="oip_http") == 50
 
@@ -169,7 +179,7 @@ def test_process_figures_are_plausible() -> None:
 
 def test_every_shown_series_is_in_the_table_with_its_labels(parts: Parts) -> None:
     ticket = parts.score(rows=1)
-    parts.requests.scored(ticket, "oip_http", 0.001, 1, 1, "r")
+    parts.requests.scored(ticket, "oip_http", 0.0, 0.001, 1, 1, "r")
     text = parts.text()
 
     seen = set()
@@ -200,7 +210,7 @@ def test_nothing_is_lost_between_threads(parts: Parts) -> None:
 
     def count() -> None:
         for _ in range(500):
-            parts.requests.scored(ticket, "oip_http", 0.001, 1, 1, "r")
+            parts.requests.scored(ticket, "oip_http", 0.0, 0.001, 1, 1, "r")
             parts.requests.failed("ctr", "oip_http", "NOT_FOUND", 0.001, 1, "r")
 
     threads = [threading.Thread(target=count) for _ in range(4)]
@@ -223,7 +233,7 @@ def test_a_full_page_loses_series_but_not_requests(
     requests = RequestCounters(small, parts.catalog)
 
     for protocol in ("oip_http", "oip_grpc", "eas"):
-        requests.scored(ticket, protocol, 0.001, 1, 1, "r")
+        requests.scored(ticket, protocol, 0.0, 0.001, 1, 1, "r")
         requests.connections(protocol, 1)
 
     events = [getattr(record, "event", None) for record in caplog.records]

@@ -37,7 +37,7 @@ def series_of(counting: Counting, **labels: str) -> list[Series]:
 
 def test_series_of_an_unloaded_version_leave_after_five_minutes(tmp_path: Path) -> None:
     counting = Counting(0, OwnCatalog())
-    counting.requests.scored(ticket_for(tmp_path), "oip_http", 0.1, 1, 1, "")
+    counting.requests.scored(ticket_for(tmp_path), "oip_http", 0.0, 0.1, 1, 1, "")
     counting.model("m").batch(0, 1, 3, 1, 0.1)
     counting.model("m").batch(0, 2, 3, 1, 0.1)
     counting.retirement.unloaded(Retired("m", 1), 1000.0)
@@ -62,11 +62,11 @@ def test_series_of_an_unloaded_version_leave_after_five_minutes(tmp_path: Path) 
 def test_a_version_that_comes_back_counts_from_nothing(tmp_path: Path) -> None:
     counting = Counting(0, OwnCatalog())
     for _ in range(2):
-        counting.requests.scored(ticket_for(tmp_path), "oip_http", 0.1, 1, 1, "")
+        counting.requests.scored(ticket_for(tmp_path), "oip_http", 0.0, 0.1, 1, 1, "")
         counting.retirement.unloaded(Retired("m", 1), 0.0)
         counting.retire(300.0)
-        assert series_of(counting, model="m") == []
-    counting.requests.scored(ticket_for(tmp_path), "oip_http", 0.1, 1, 1, "")
+        assert series_of(counting, model="m", version="1") == []
+    counting.requests.scored(ticket_for(tmp_path), "oip_http", 0.0, 0.1, 1, 1, "")
 
     (rows,) = [one for one in series_of(counting, model="m") if one.name == "anabranch_rows_total"]
     assert rows.values == (3.0,)
@@ -80,6 +80,8 @@ def test_all_of_a_model_leaves_with_it(tmp_path: Path) -> None:
     group.load(Snapshot("m", 1), model, [{"x": np.ones((1, 4), np.float32)}])
     counting.refresh("m", [group])
     counting.model("m").shed("queue_full")
+    counting.requests.scored(ticket_for(tmp_path / "other"), "oip_http", 0.0, 0.1, 1, 1, "")
+    assert series_of(counting, model="m", stage="decode")
     assert series_of(counting, model="m")
     group.close()
     counting.retirement.unloaded(Retired("m"), 0.0)
@@ -94,7 +96,7 @@ def test_ten_thousand_versions_leave_room_for_more(tmp_path: Path) -> None:
     ticket = ticket_for(tmp_path)
     for number in range(1, RELOADS + 1):
         object.__setattr__(ticket.version, "snapshot", Snapshot("m", number))
-        counting.requests.scored(ticket, "oip_http", 0.1, 1, 1, "")
+        counting.requests.scored(ticket, "oip_http", 0.0, 0.1, 1, 1, "")
         counting.model("m").batch(0, number, 3, 1, 0.1)
         counting.retirement.unloaded(Retired("m", number), float(number))
         if number % 10 == 0:  # every 10 s, as a worker does

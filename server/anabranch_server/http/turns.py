@@ -127,21 +127,20 @@ class HotTurn(LoopTicket):
     def written(self, now: float) -> None:
         """Tell the observer."""
         call = self._call
-        taken_s = now - call.received
-        observer = call.line.observer
         failure = self._failure
         if failure is None:
-            observer.scored(
+            call.line.observer.scored(
                 self,
                 call.protocol,
-                taken_s,
+                call.received,
+                now,
                 call.bytes_in,
                 self._body_bytes,
                 call.request_id,
                 call.trace,
             )
         else:
-            _tell_failed(call, failure.grpc, taken_s)
+            _tell_failed(call, failure.grpc, now - call.received)
 
     def abandon(self) -> None:
         """Let the group drop it if it can."""

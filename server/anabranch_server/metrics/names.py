@@ -78,6 +78,13 @@ METRICS: Final[Mapping[str, Metric]] = MappingProxyType(
         "anabranch_compute_duration_seconds": Metric(
             "histogram", _VERSION, "From the start of a request's batch to its result.", LATENCY_S
         ),
+        "anabranch_stage_duration_seconds": Metric(
+            "histogram",
+            ("model", "stage"),
+            "Time of a request in each stage: decode (from its last received byte to its "
+            "admission), run, encode (from the result to the answer handed to the transport).",
+            LATENCY_S,
+        ),
         "anabranch_request_bytes": Metric(
             "histogram", ("protocol",), "Bytes of request bodies as received.", BYTES
         ),

@@ -8,7 +8,8 @@ new series, not requests, and says so once.
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, get_args
 
 from anabranch_runtime.catalog import Catalog
@@ -23,6 +24,9 @@ from anabranch_wire.errors import Unavailable
 __all__ = ["ModelCounters", "RequestCounters", "create_page"]
 
 _log = logging.getLogger(__name__)
+
+_STAGES: Final = ("decode", "run", "encode")
+"""Stages of a request that are timed, beside the queue; in the order in which they are recorded."""
 
 _PAGE_BYTES: Final = 32 << 20  # room for thousands of versions; memory is taken as they come
 
@@ -50,10 +54,22 @@ class _Series:
         self._full = False
         self._slots: dict[tuple[str, str], set[Slot]] = {}
 
-    def recorder(self, wanted: Mapping[str, tuple[str, ...]]) -> _AnyRecorder:
-        """Return one recorder for the series `name -> label values`, in their order."""
+    def recorder(
+        self,
+        wanted: Mapping[str, tuple[str, ...]],
+        several: Mapping[str, Sequence[tuple[str, ...]]] = MappingProxyType({}),
+    ) -> _AnyRecorder:
+        """Return one recorder for series, in their order.
+
+        Args:
+            wanted: name -> label values.
+            several: the same for metrics of which the recorder has more than one series; they
+                follow the others.
+        """
         try:
-            return self._page.recorder([self._slot(name, at) for name, at in wanted.items()])
+            slots = [self._slot(name, at) for name, at in wanted.items()]
+            slots += [self._slot(name, at) for name, places in several.items() for at in places]
+            return self._page.recorder(slots)
         except Unavailable as full:
             if not self._full:
                 self._full = True
@@ -105,7 +121,8 @@ class RequestCounters:
         self,
         ticket: Ticket,
         protocol: Protocol,
-        duration_s: float,
+        received: float,
+        written: float,
         bytes_in: int,
         bytes_out: int,
         request_id: str,
@@ -115,15 +132,20 @@ class RequestCounters:
         snapshot = ticket.version.snapshot
         key = (snapshot.model, snapshot.version, protocol)
         recorder = self._scored.get(key) or self._make_scored(key)
-        started = ticket.started or ticket.finished
+        submitted, finished = ticket.submitted, ticket.finished
+        started = ticket.started or finished
+        run_s = finished - started
         recorder.record(
             1.0,
             ticket.request.rows,
-            duration_s,
-            started - ticket.submitted,
-            ticket.finished - started,
+            written - received,
+            started - submitted,
+            run_s,
             bytes_in,
             bytes_out,
+            submitted - received,
+            run_s,
+            written - finished,
         )
 
     def failed(
@@ -200,7 +222,8 @@ class RequestCounters:
                     "anabranch_compute_duration_seconds": (model, version),
                     "anabranch_request_bytes": (protocol,),
                     "anabranch_response_bytes": (protocol,),
-                }
+                },
+                {"anabranch_stage_duration_seconds": [(model, stage) for stage in _STAGES]},
             )
             self._scored[key] = recorder
         return recorder

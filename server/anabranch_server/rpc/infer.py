@@ -59,8 +59,16 @@ class InferCall:
         except Exception:  # the edge of the handler thread
             fault = internal_fault(request_id)
             self._fail(fault, model, began, len(body), call, request_id, trace)
-        taken_s = time.monotonic() - began
-        self._observer.scored(ticket, _PROTOCOL, taken_s, len(body), len(answer), request_id, trace)
+        self._observer.scored(
+            ticket,
+            _PROTOCOL,
+            began,
+            time.monotonic(),
+            len(body),
+            len(answer),
+            request_id,
+            trace,
+        )
         return answer
 
     def _check_client(self, model: str, call: grpc.ServicerContext) -> None:

@@ -43,14 +43,15 @@ class Observed:
         self,
         ticket: Ticket,
         protocol: Protocol,
-        duration_s: float,
+        received: float,
+        written: float,
         bytes_in: int,
         bytes_out: int,
         request_id: str,
         trace: TraceContext | None = None,
     ) -> None:
         """Keep the model and the sizes."""
-        assert duration_s >= 0
+        assert received <= ticket.submitted <= ticket.started <= ticket.finished <= written
         self.traces.append(trace)
         self.scores.append((ticket.version.snapshot.model, protocol, bytes_in, bytes_out))
         self.changed.set()
