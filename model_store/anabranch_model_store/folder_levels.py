@@ -23,8 +23,8 @@ def check_repository_level(folder: Path) -> None:
     """Check that a folder may be a repository.
 
     Raises:
-        InvalidInput: it looks like one model, or one version, of a repository; says which folder
-            is the repository then.
+        InvalidInput: it looks like one model, or one version, of a repository, or like the folder
+            that holds one; says which folder is the repository then.
         OSError: it cannot be read.
     """
     if _is_version(folder):
@@ -37,6 +37,11 @@ def check_repository_level(folder: Path) -> None:
         raise InvalidInput(
             f"{folder} looks like the folder of one model with versions {_listed(versions)}: "
             f"the repository is {folder.absolute().parent}, one level up"
+        )
+    if not _models(folder) and (inner := _names(folder, _is_repository)):
+        raise InvalidInput(
+            f"{folder} holds no model, but looks like a folder with repositories in it: "
+            f"name one of them ({_listed([str(folder / name) for name in inner])})"
         )
 
 
@@ -64,6 +69,13 @@ def check_model_level(folder: Path) -> None:
 def _models(folder: Path) -> list[str]:
     """Folders that hold folders named like versions, and are not named like versions."""
     return _names(folder, lambda inner: not is_version(inner.name) and _holds_versions(inner))
+
+
+def _is_repository(folder: Path) -> bool:
+    """Whether a folder, other than a hidden one, holds a model with a version."""
+    return not folder.name.startswith(".") and any(
+        _names(folder / model, _is_numbered_version) for model in _models(folder)
+    )
 
 
 def _holds_versions(folder: Path) -> bool:

@@ -25,6 +25,17 @@ def test_a_repository_named_too_deep_is_told_as_such(tmp_path: Path, sign: str) 
 
 
 @pytest.mark.parametrize("sign", ["model.onnx", "manifest.json"])
+def test_a_repository_named_too_high_is_told_as_such(tmp_path: Path, sign: str) -> None:
+    make(tmp_path, f"models/ctr/1/{sign}", "notes/readme.md", f".old/ctr/1/{sign}")
+
+    with pytest.raises(InvalidInput, match=rf"name one of them \({tmp_path / 'models'}\)"):
+        check_repository_level(tmp_path)
+    # A model may still get its first version, and a folder beside it be anything.
+    make(tmp_path, f"ctr/1/{sign}")
+    check_repository_level(tmp_path)
+
+
+@pytest.mark.parametrize("sign", ["model.onnx", "manifest.json"])
 def test_a_model_named_too_high_or_too_deep_is_told_as_such(tmp_path: Path, sign: str) -> None:
     repository = make(tmp_path, f"ctr/1/{sign}")
 

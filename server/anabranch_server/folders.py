@@ -1,5 +1,6 @@
 """The server's own folders: where they are by default, and that nobody else can touch them."""
 
+import hashlib
 import os
 import stat
 import tempfile
@@ -15,9 +16,13 @@ __all__ = [
     "default_state_dir",
     "own_folder",
     "run_dir_at",
+    "state_dir_for",
 ]
 
 _HTTP_PORT: Final = "{http_port}"
+_REPOSITORY: Final = "{repository}"
+_DIGITS: Final = 12
+_NAME_LENGTH: Final = 60
 
 
 def default_cache_dir(environ: Mapping[str, str]) -> Path:
@@ -26,8 +31,12 @@ def default_cache_dir(environ: Mapping[str, str]) -> Path:
 
 
 def default_state_dir(environ: Mapping[str, str]) -> Path:
-    """Return where pins and labels go: the XDG state home, else a private /tmp folder."""
-    return _xdg(environ, "XDG_STATE_HOME", ".local/state") or _private_tmp() / "state"
+    """Return where pins and labels go: a template, so that repositories keep apart.
+
+    It lies in the XDG state home, else in a private /tmp folder.
+    """
+    base = _xdg(environ, "XDG_STATE_HOME", ".local/state") or _private_tmp() / "state"
+    return base / _REPOSITORY
 
 
 def default_run_dir(environ: Mapping[str, str]) -> Path:
@@ -40,6 +49,19 @@ def default_run_dir(environ: Mapping[str, str]) -> Path:
 def run_dir_at(template: Path, http_port: int) -> Path:
     """Return a run folder with `{http_port}` filled in."""
     return Path(str(template).replace(_HTTP_PORT, str(http_port)))
+
+
+def state_dir_for(template: Path, repository: Path) -> Path:
+    """Return a state folder with `{repository}` filled in: its name, and a digest of its path.
+
+    Args:
+        template: as set.
+        repository: as it was named, absolute: a link that leads elsewhere stays the same one.
+    """
+    named = os.path.normpath(repository)
+    digest = hashlib.sha256(os.fsencode(named)).hexdigest()[:_DIGITS]
+    name = Path(named).name[:_NAME_LENGTH]
+    return Path(str(template).replace(_REPOSITORY, f"{name}-{digest}"))
 
 
 def own_folder(path: Path) -> Path:

@@ -42,7 +42,12 @@ from anabranch_server.config import (
     WatchConfig,
 )
 from anabranch_server.cores import workers_for
-from anabranch_server.folders import default_cache_dir, default_run_dir, default_state_dir
+from anabranch_server.folders import (
+    default_cache_dir,
+    default_run_dir,
+    default_state_dir,
+    state_dir_for,
+)
 from anabranch_server.limits import Limits
 from anabranch_server.settings_layers import Layer, environment_layer, file_layer, flags_layer
 from anabranch_server.support import check_supported, notes_on
@@ -238,10 +243,9 @@ def serve_config(read: ReadSettings, repository: str, cores: int) -> ServeConfig
     """
     settings = read.settings
     check_supported(read.changed())
+    path = _repository_path(repository)
     return ServeConfig(
-        repository=RepositoryConfig(
-            _repository_path(repository), settings.models, settings.settle_s
-        ),
+        repository=RepositoryConfig(path, settings.models, settings.settle_s),
         addresses=Addresses(
             settings.host,
             settings.http_port,
@@ -253,7 +257,9 @@ def serve_config(read: ReadSettings, repository: str, cores: int) -> ServeConfig
         ),
         limits=settings.limits,
         folders=Folders(
-            _given(settings.cache_dir), _given(settings.state_dir), _given(settings.run_dir)
+            _given(settings.cache_dir),
+            state_dir_for(_given(settings.state_dir), path),
+            _given(settings.run_dir),
         ),
         logs=LogConfig(settings.log_format, settings.log_level, settings.access_log),
         runtime=settings.runtime,

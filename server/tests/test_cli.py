@@ -173,7 +173,9 @@ def test_clients_say_when_nobody_answers(tmp_path: Path) -> None:
     request.write_text('{"inputs": []}')
     url = "http://127.0.0.1:9"
     assert "cannot be reached" in run("score", str(request), "--url", url, code=1).stderr
-    assert "cannot be reached" in run("status", code=1, ANABRANCH_ADMIN_URL=url).stderr
+    said = run("status", code=1, ANABRANCH_ADMIN_URL=url).stderr
+    assert "cannot be reached" in said
+    assert "is a server running there" in said
     assert "expected http://" in run("status", "--admin", "ftp://x", code=2).stderr
 
 

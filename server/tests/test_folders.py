@@ -10,6 +10,7 @@ from anabranch_server.folders import (
     default_state_dir,
     own_folder,
     run_dir_at,
+    state_dir_for,
 )
 from anabranch_wire.errors import PermissionDenied, Unavailable
 
@@ -18,7 +19,7 @@ def test_xdg_folders_win(tmp_path: Path) -> None:
     environ = {"XDG_CACHE_HOME": "/c", "XDG_STATE_HOME": "/s", "XDG_RUNTIME_DIR": "/r"}
 
     assert default_cache_dir(environ) == Path("/c/anabranch")
-    assert default_state_dir(environ) == Path("/s/anabranch")
+    assert default_state_dir(environ) == Path("/s/anabranch/{repository}")
     assert default_run_dir(environ) == Path("/r/anabranch/{http_port}")
 
 
@@ -26,15 +27,28 @@ def test_home_comes_next(tmp_path: Path) -> None:
     environ = {"HOME": str(tmp_path), "XDG_CACHE_HOME": "relative/is/ignored"}
 
     assert default_cache_dir(environ) == tmp_path / ".cache/anabranch"
-    assert default_state_dir(environ) == tmp_path / ".local/state/anabranch"
+    assert default_state_dir(environ) == tmp_path / ".local/state/anabranch/{repository}"
 
 
 def test_without_a_home_a_folder_of_the_user_is_taken() -> None:
     private = f"anabranch-{os.geteuid()}"
 
     assert default_cache_dir({"HOME": "/nonexistent"}).parts[-2:] == (private, "cache")
-    assert default_state_dir({}).parts[-2:] == (private, "state")
+    assert default_state_dir({}).parts[-3:] == (private, "state", "{repository}")
     assert run_dir_at(default_run_dir({}), 9000).parts[-3:] == (private, "run", "9000")
+
+
+def test_repositories_have_states_of_their_own() -> None:
+    template = default_state_dir({"XDG_STATE_HOME": "/s"})
+    paths = ("/a/models", "/b/models", "/a/other", "/", f"/a/{'m' * 255}", f"/b/{'m' * 255}")
+
+    folders = [state_dir_for(template, Path(path)) for path in paths]
+
+    assert len(set(folders)) == len(paths)
+    assert folders[0].name.startswith("models-")
+    assert max(len(folder.name) for folder in folders) < 100
+    assert state_dir_for(template, Path("/a/x/../models")) == folders[0]
+    assert state_dir_for(Path("/var/state"), Path("/a/models")) == Path("/var/state")
 
 
 def test_own_folder_is_made_private(tmp_path: Path) -> None:

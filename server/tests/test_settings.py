@@ -259,3 +259,15 @@ def test_every_setting_can_be_given_in_the_environment() -> None:
         read = read_settings({}, {variable: str(default).lower()}, None)
         assert read.spellings == {name: variable}
         assert not read.changed()
+
+
+def test_repositories_keep_their_holds_apart(tmp_path: Path) -> None:
+    read = read_settings({}, {"XDG_STATE_HOME": "/s"}, None)
+    paths = [tmp_path / name / "models" for name in ("a", "b")]
+    for path in paths:
+        path.mkdir(parents=True)
+
+    one, other = (serve_config(read, str(path), cores=1).folders.state for path in paths)
+
+    assert one != other
+    assert {one.parent, other.parent} == {Path("/s/anabranch")}

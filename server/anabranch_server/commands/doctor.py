@@ -23,7 +23,9 @@ def doctor(
     from anabranch_server.trimmed import trimmed_console
 
     folders = Folders(
-        default_cache_dir(os.environ), default_state_dir(os.environ), default_run_dir(os.environ)
+        default_cache_dir(os.environ),
+        default_state_dir(os.environ).parent,
+        default_run_dir(os.environ),
     )
     report = examine(folders)
     if as_json:

@@ -71,6 +71,8 @@ def call(url: str, path: str, body: bytes | None = None) -> Answer:
         raise Unavailable(f"{url} does not answer as an anabranch server does") from None
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        raise Unavailable(f"{url} cannot be reached: {reason}") from None
+        raise Unavailable(
+            f"{url} cannot be reached: {reason}; is a server running there, and is this its port?"
+        ) from None
     finally:
         connection.close()
