@@ -541,13 +541,55 @@ async def test_a_release_that_comes_before_the_takeover_counts(tmp_path: Path) -
         await until(lambda: running.transactions.floor("m") == 6)
 
 
+@pytest.mark.parametrize("end", ["hello", "death", "silence"])
+@on_loop
+async def test_nothing_is_published_past_a_worker_that_served_before(
+    tmp_path: Path, end: str
+) -> None:
+    words = SharedWords.create(8)
+    words.store(0, 6)
+    held = HeldModel(0, (6,), _STATE)
+    known, late = StandIn(0), StandIn(1)
+    silence_s = 1.5 if end == "silence" else 20.0
+    async with (
+        asyncio.TaskGroup() as group,
+        _unbegun(tmp_path, words, silence_s=silence_s) as running,
+    ):
+        running.workers += [known, late]
+        for worker in (known, late):
+            worker.prepare_all()
+            worker.attach(running.pool, age_s=100.0)
+        beginning = group.create_task(running.transactions.begin(running.pool))
+        switching = group.create_task(running.switch())
+        known.greet(is_open=True, models={"m": held})
+        await until(lambda: running.pool.unheard() == {WorkerId(1, 1)})
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not beginning.done()
+        assert words.load(0) == 6
+
+        if end == "hello":
+            late.greet(is_open=True, models={"m": held})
+        elif end == "death":
+            late.die()
+        await beginning
+        epoch = await switching
+
+        assert running.transactions.adopted() == {"m": _STATE}
+        assert words.load(0) == epoch > 6
+        asked = [one.epoch for one in late.heard if isinstance(one, Prepare)]
+        assert asked == ([epoch] if end == "hello" else [])
+
+
 @asynccontextmanager
-async def _unbegun(folder: Path, words: SharedWords) -> AsyncIterator[Fleet]:
+async def _unbegun(
+    folder: Path, words: SharedWords, *, silence_s: float = 20.0
+) -> AsyncIterator[Fleet]:
     transactions = Transactions(
         words, prepare_timeout_s=20, stall_s=20, incarnation=2, expected_workers=2
     )
     totals = Totals(folder / "totals", "0" * 16)
-    running = Fleet(words, totals, transactions, Pool(transactions, totals, 20))
+    running = Fleet(words, totals, transactions, Pool(transactions, totals, silence_s))
     try:
         yield running
     finally:

@@ -1,5 +1,6 @@
 """What a switch works with, beside the agreement: shared words, workers, and whoever takes part."""
 
+from collections.abc import Set as AbstractSet
 from typing import Protocol
 
 from anabranch_server.processes.messages import Message
@@ -27,6 +28,10 @@ class Words(Protocol):
 
 class Workers(Protocol):
     """Carries out what is decided about workers; a `Pool`."""
+
+    def unheard(self) -> AbstractSet[WorkerId]:
+        """Return the workers that live and have not said hello yet."""
+        ...
 
     def send(self, worker: WorkerId, message: Message) -> None:
         """Say something to a worker."""

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 from anabranch_server.processes.messages import (
@@ -101,7 +102,7 @@ class Transactions:
             if (epoch := self._words.load(slot)) > 0
         }
         if words:
-            await self._wait_for_hellos(words)
+            await self._wait_for_hellos(pool, words)
         hellos, self._early = self._early, {}
         agreement = Agreement(words, hellos, self._words.words, self._incarnation)
         self._agreement = agreement
@@ -126,18 +127,28 @@ class Transactions:
                 extra={"event": "adopted", "models": sorted(self._adopted)},
             )
 
-    async def _wait_for_hellos(self, words: Mapping[int, int]) -> None:
-        """Wait for everyone; not for long where everyone who is needed has come."""
-        try:
+    async def _wait_for_hellos(self, pool: Workers, words: Mapping[int, int]) -> None:
+        """Wait for those who served before this supervisor did, or for their death.
+
+        Nobody may be left out: whoever answers requests has to prepare what is published next.
+        """
+        with suppress(TimeoutError):  # somebody has to be attached first
             async with asyncio.timeout(_ADOPT_S):
                 while len(self._early) < self._expected and not self._is_explained(words):
-                    self._greeting.clear()
-                    await self._greeting.wait()
-        except TimeoutError:
+                    await self._next_greeting()
+        elders = pool.unheard()
+        while elders & pool.unheard():
+            await self._next_greeting()
+        if len(self._early) < self._expected and not self._is_explained(words):
             _log.warning(
                 "some of what was served is known to nobody any more and is loaded anew",
                 extra={"event": "adoption_incomplete"},
             )
+
+    async def _next_greeting(self) -> None:
+        """Wait until a worker says hello, or dies."""
+        self._greeting.clear()
+        await self._greeting.wait()
 
     def _is_explained(self, words: Mapping[int, int]) -> bool:
         known = {
@@ -234,8 +245,7 @@ class Transactions:
         try:
             async with asyncio.timeout(self._prepare_timeout_s):
                 while self._agreement is None or not self._agreement.has_workers():
-                    self._greeting.clear()
-                    await self._greeting.wait()
+                    await self._next_greeting()
         except TimeoutError:
             raise Unavailable(f"model {model!r}: no worker is there to prepare it") from None
 
@@ -309,6 +319,7 @@ class Transactions:
         self._calm(worker)
         if self._agreement is not None:
             self._carry_out(self._agreement.lose(worker))
+        self._greeting.set()
 
     def _greet(self, worker: WorkerId, hello: Hello) -> None:
         for model, held in hello.models.items():

@@ -9,7 +9,9 @@ import logging
 import os
 import signal
 import socket
+import time
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -41,7 +43,7 @@ __all__ = ["Attendant", "Pool", "Worker"]
 _log = logging.getLogger(__name__)
 
 _START_S: Final = 60.0
-"""How long a worker may take to say hello."""
+"""How long after its start a worker may take to say hello."""
 
 _LEAVE_S: Final = 2.0
 """How long a worker that closed its channel may take to end by itself."""
@@ -73,7 +75,7 @@ class Worker:
         started: seconds since 1970.
         channel: to it.
         pidfd: tells its death.
-        attached_s: on the loop's clock.
+        hello_by_s: when it has to have said hello, on the loop's clock.
         counters: what it counts; None until it said hello.
         ending: why it was killed, from then on.
         is_open: whether its doors are open.
@@ -84,7 +86,7 @@ class Worker:
     started: float
     channel: Channel[FromWorker]
     pidfd: int
-    attached_s: float
+    hello_by_s: float
     counters: CountersReader | None = None
     ending: KillReason | None = None
     is_open: bool = False
@@ -140,15 +142,21 @@ class Pool:
         """Number of the living."""
         return len(self._workers)
 
+    def unheard(self) -> AbstractSet[WorkerId]:
+        """Return the living that have not said hello yet, also those that were killed."""
+        return {one.id for one in self._workers.values() if one.counters is None}
+
     def attach(self, told: Attached, channel: int, pidfd: int) -> None:
         """Take a worker that was started; owns both descriptors from now on."""
+        # One that ran before this supervisor did has nothing to do but to answer.
+        patience_s = max(self._silence_s, _START_S - max(0.0, time.time() - told.started))
         worker = Worker(
             WorkerId(told.index, told.incarnation),
             told.pid,
             told.started,
             Channel(socket.socket(fileno=channel), FromWorker),
             pidfd,
-            self._loop.time(),
+            self._loop.time() + patience_s,
         )
         self._workers[worker.id] = worker
         self._empty.clear()
@@ -300,8 +308,8 @@ class Pool:
         for worker in list(self._workers.values()):
             if worker.counters is not None:
                 self.send(worker.id, Ping(number))
-            elif now_s - worker.attached_s > _START_S and not self._is_draining:
-                self.kill(worker.id, "unresponsive", f"it has said nothing for {_START_S:.0f} s")
+            elif now_s > worker.hello_by_s and not self._is_draining:
+                self.kill(worker.id, "unresponsive", "it has never said hello")
         if not self._is_draining:
             for identity, silent_s in list(self._pulse.silent(self._silence_s)):
                 why = f"it has not answered for {silent_s:.0f} s"

@@ -60,10 +60,15 @@ class StandIn:
         self.process = subprocess.Popen(["sleep", "600"])
         self._pidfd = os.pidfd_open(self.process.pid)
 
-    def attach(self, pool: Pool) -> None:
-        """Bring it together with the supervisor's end, as a launcher does."""
+    def attach(self, pool: Pool, *, age_s: float = 0.0) -> None:
+        """Bring it together with the supervisor's end, as a launcher does.
+
+        Args:
+            pool: takes that end.
+            age_s: how long it has run already.
+        """
         ours, theirs = pair()
-        told = Attached(self.index, self.incarnation, self.process.pid, time.time())
+        told = Attached(self.index, self.incarnation, self.process.pid, time.time() - age_s)
         pool.attach(told, theirs.detach(), os.dup(self._pidfd))
         self._channel: Channel[FromSupervisor] = Channel(ours, FromSupervisor)
         self._channel.attach(asyncio.get_running_loop(), self._received, lambda: None)
