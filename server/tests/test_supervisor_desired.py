@@ -11,6 +11,7 @@ from anabranch_server.supervisor.desired import (
     Loaded,
     Present,
     desired,
+    namers,
 )
 from anabranch_server.supervisor.holds import Hold
 
@@ -205,3 +206,23 @@ def test_what_is_gone_changed_or_unloaded_is_not_kept() -> None:
     changed = Present({2: "b", 3: "a"})
     assert desired(replace(told, present=changed)).kept == ()
     assert desired(replace(told, intent=Intent(unloads=frozenset({2})))).kept == ()
+
+
+# --- who names a version ------------------------------------------------------------------------
+
+
+def test_whoever_names_a_version_is_told_of() -> None:
+    told = facts(
+        "1",
+        deployment=deployment(versions=VersionPolicy(specific=(9,)), labels={"b": 9, "c": 1}),
+        intent=Intent(hold=Hold(9), labels={"a": 9, "b": 8}, loads=frozenset({9})),
+    )
+
+    assert namers(9, told) == (
+        "label 'a'",
+        "versions.specific in serving.yaml",
+        "the hold of a rollback",
+        "a load by number",
+    )
+    assert namers(8, told) == ("label 'b'",)
+    assert namers(7, told) == ()

@@ -577,6 +577,7 @@ async def test_labels_of_admins_win_are_kept_and_can_be_removed(root: Path, stat
         assert server.served() == ((1, 2), 2)
         assert view.last_error is not None
         assert view.last_error.version == 7
+        assert "no such version, but label 'next' asks for it" in view.last_error.error
     async with kept_server(root, state, launch="two") as server:
         assert server.admin.model("m").labels == {"stable": 1, "next": 7}
         view = await server.admin.set_labels("m", {"stable": None, "next": None})
@@ -792,6 +793,7 @@ async def test_the_start_waits_for_files_that_are_still_being_copied(
     root: Path, state: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     write_version(root / "m", 1)
+    (root / "m" / "serving.yaml").write_text("labels: {stable: 1}\n")
     server = KeptServer(root, state, settle_s=0.2, poll_s=0.02, wall_s=0.0)
     with caplog.at_level(logging.INFO):
         running = asyncio.create_task(server.keeping.run(server.watcher))
@@ -800,6 +802,7 @@ async def test_the_start_waits_for_files_that_are_still_being_copied(
     assert [vars(r)["models"] for r in caplog.records if vars(r).get("event") == "settling"] == [
         ["m"]
     ]
+    assert not [record for record in caplog.records if record.levelno > logging.INFO]
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 

@@ -9,7 +9,7 @@ from anabranch_model_store.version_choice import default_version, select_version
 from anabranch_server.processes.plans import VersionPlan
 from anabranch_server.supervisor.holds import Hold
 
-__all__ = ["Desired", "Facts", "Intent", "Loaded", "Present", "desired"]
+__all__ = ["Desired", "Facts", "Intent", "Loaded", "Present", "desired", "namers"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +147,21 @@ def desired(facts: Facts) -> Desired:
         missing=missing,
         behind=tuple(sorted(behind)),
     )
+
+
+def namers(number: int, facts: Facts) -> tuple[str, ...]:
+    """Return, for people, who asks for a version by number."""
+    intent, policy = facts.intent, facts.deployment.versions
+    labels = {**facts.deployment.labels, **intent.labels}
+    specific = () if isinstance(policy, str) else policy.specific or ()
+    names = [f"label '{label}'" for label, named in sorted(labels.items()) if named == number]
+    if number in specific:
+        names.append("versions.specific in serving.yaml")
+    if intent.hold is not None and intent.hold.version == number:
+        names.append("the hold of a rollback")
+    if number in intent.loads:
+        names.append("a load by number")
+    return tuple(names)
 
 
 def _can_serve(number: int, facts: Facts) -> bool:

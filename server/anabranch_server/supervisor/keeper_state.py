@@ -15,7 +15,15 @@ from anabranch_model_store.yaml_documents import read_yaml
 from anabranch_server.load_failures import FailureReason, failure_reason
 from anabranch_server.processes.messages import Found, LoadVersion, Progress
 from anabranch_server.processes.plans import StatePlan, VersionPlan
-from anabranch_server.supervisor.desired import Desired, Facts, Intent, Loaded, Present, desired
+from anabranch_server.supervisor.desired import (
+    Desired,
+    Facts,
+    Intent,
+    Loaded,
+    Present,
+    desired,
+    namers,
+)
 from anabranch_server.supervisor.holds import ModelRecord, Records
 from anabranch_server.supervisor.keeper_counts import ReloadCounts, ReloadKind
 from anabranch_server.supervisor.keeper_failures import Failures, of_version
@@ -193,8 +201,9 @@ class KeptModel:
                 return fault, True
             wanted, deployment = Desired(), Deployment()
         else:
-            wanted = desired(self.facts(intent))
-            fault = self._say(wanted) or fault
+            facts = self.facts(intent)
+            wanted = desired(facts)
+            fault = self._say(wanted, facts) or fault
         if wanted.load:
             return await self.obtain(wanted.load[0]) or fault, False
         group = group_plan(deployment, self._around.workers, self._around.cores)
@@ -422,16 +431,21 @@ class KeptModel:
         self.deployment = deployment
         return None
 
-    def _say(self, wanted: Desired) -> AnabranchError | None:
-        """Report, once, versions that are named but not there, and those that are behind."""
-        said, self._said = self._said, (wanted.missing, wanted.behind)
+    def _say(self, wanted: Desired, facts: Facts) -> AnabranchError | None:
+        """Report, once, versions that are named but not there, and those that are behind.
+
+        One whose files are still being copied is waited for.
+        """
+        missing = tuple(n for n in wanted.missing if n not in facts.present.changing)
+        said, self._said = self._said, (missing, wanted.behind)
         if said == self._said:
             return None
         first: AnabranchError | None = None
         error: AnabranchError
-        for number in wanted.missing:
+        for number in missing:
             if self.failures.error_of(number) is None:
-                error = NotFound("named by serving.yaml, a label, a hold or a call, but not there")
+                named = ", ".join(namers(number, facts))
+                error = NotFound(f"the repository has no such version, but {named} asks for it")
                 self._failed(number, error)
                 first = first or of_version(number, error)
         for number in wanted.behind:
