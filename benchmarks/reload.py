@@ -87,6 +87,7 @@ def main() -> None:
         (Path(scratch) / "server").mkdir()
         with started_server(
             material.repository, Path(scratch) / "server", "--settle-s", "0", "--workers", "1",
+            "--poll-s", "0.1",
             prefix=("taskset", "-c", str(SERVER_CORE)),
         ) as server:  # fmt: skip
             versions = NewVersions(material.repository / MODEL, material.graph, server.admin)

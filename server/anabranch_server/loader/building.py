@@ -21,7 +21,7 @@ from anabranch_wire.errors import AnabranchError
 
 __all__ = ["GraphBuilder"]
 
-_LIMIT_BYTES: Final = 10 << 30
+_LIMIT_BYTES: Final = 1 << 30
 """Kept of graphs that nothing serves, for rollbacks and restarts."""
 
 
