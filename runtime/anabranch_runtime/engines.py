@@ -4,6 +4,7 @@ They are kept by token, so that nothing here keeps a `ServedVersion` alive; when
 to one is gone, its engine is noted as unused, and freed by whoever has the time.
 """
 
+import logging
 import threading
 import weakref
 from collections import deque
@@ -15,6 +16,8 @@ from anabranch_runtime.served import ServedVersion
 from anabranch_wire.errors import Unavailable
 
 __all__ = ["Engines"]
+
+_log = logging.getLogger(__name__)
 
 
 class Engines:
@@ -67,11 +70,19 @@ class Engines:
         return freed
 
     def rebind(self, executor: Executor) -> None:
-        """Give an executor new bindings, whose staging nobody has left half done."""
+        """Give an executor new bindings, whose staging nobody has left half done.
+
+        Where there is no memory for one, it keeps what it has, rather than not to go on at all.
+        """
         with self._lock:
             for token, engine in self._engines.items():
+                try:
+                    binding = engine.bind()
+                except Exception:  # the edge of a thread's last act
+                    _log.exception("no new binding", extra={"event": "executor_error"})
+                    continue
                 old = executor.detach(token)
-                executor.attach(token, engine.bind())
+                executor.attach(token, binding)
                 if old is not None:
                     old.close()
 

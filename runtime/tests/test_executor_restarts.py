@@ -2,6 +2,7 @@
 
 import threading
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import pytest
@@ -58,6 +59,29 @@ def test_the_thread_is_replaced_and_its_batch_answered(
     for thread in replaced:
         thread.join(10)
         assert not thread.is_alive()
+
+
+def test_an_executor_goes_on_where_there_is_no_memory_for_another_binding(
+    make_group: MakeGroup, backend: GatedBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = make_group(1)
+    served = load_version(group, scale_model(tmp_path))
+    sink = Collector()
+
+    def bind(engine: object) -> NoReturn:
+        raise MemoryError
+
+    (engine,) = group._engines._engines.values()
+    monkeypatch.setattr(type(engine), "bind", bind)
+    backend.fault = SystemExit()
+    group.submit(ticket_of(served, sink, ONE))
+    sink.wait(1)
+    until_asleep(group)
+    backend.fault = None
+
+    group.submit(ticket_of(served, sink, ONE))
+
+    assert sink.wait(2)[1].error is None
 
 
 def test_a_lost_part_fails_the_whole_request(

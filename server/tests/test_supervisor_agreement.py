@@ -428,6 +428,19 @@ def test_the_model_that_has_been_gone_longest_makes_room() -> None:
     assert back.slot == slots["b"]
 
 
+def test_a_model_that_is_coming_back_keeps_its_slot() -> None:
+    agreement = _joined(W0)
+    for name in "abcd":
+        _published(agreement, name)
+    change, _ = agreement.begin("c", None)
+    agreement.acknowledge(W0, "c", change.epoch)
+    agreement.decided("c")
+    agreement.begin("c", _STATE)
+
+    with pytest.raises(Unavailable, match="no other"):
+        agreement.begin("e", _STATE)
+
+
 def test_a_first_switch_that_failed_takes_no_slot() -> None:
     agreement = _joined(W0)
 

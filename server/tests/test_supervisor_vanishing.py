@@ -27,6 +27,14 @@ def test_a_version_vanishes_some_minutes_after_it_was_unloaded() -> None:
     assert not vanishing.is_over(ANY, 1e6)
 
 
+def test_thousands_of_versions_leave_nothing_behind() -> None:
+    vanishing = Vanishing(after_s=300.0)
+    for version in range(5000):
+        vanishing.loaded("m", [version], 60.0 * version)
+
+    assert len(vanishing) <= 20
+
+
 def test_a_version_that_comes_back_is_shown_again() -> None:
     vanishing = _replaced()
     vanishing.loaded("m", [1, 2], 500.0)

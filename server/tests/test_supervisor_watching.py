@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import shutil
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -308,6 +309,40 @@ async def test_a_repository_that_cannot_be_read_is_reported_once_and_survived(
         "repository_readable",
     ]
     running.cancel()
+
+
+@on_loop
+async def test_the_scanner_has_one_thread_even_where_a_caller_leaves(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    at_once: list[int] = []
+    inside = 0
+    look_at = Scanner.look
+
+    def slow(self: Scanner, now_s: float, wall_s: float) -> Look:
+        nonlocal inside
+        inside += 1
+        at_once.append(inside)
+        begun.set()
+        go_on.wait(30)
+        inside -= 1
+        return look_at(self, now_s, wall_s)
+
+    monkeypatch.setattr(Scanner, "look", slow)
+    watcher = Watcher(Scanner(root, None, 5.0), 60.0, lambda look: None, time.time)
+    leaving = asyncio.create_task(watcher.look())
+    await asyncio.to_thread(begun.wait, 30)
+
+    leaving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
+    staying = asyncio.create_task(watcher.look())
+    await asyncio.sleep(0.05)  # a second thread, if there were one, would be in by now
+    go_on.set()
+
+    assert not (await staying).models
+    assert at_once == [1, 1]
 
 
 @on_loop

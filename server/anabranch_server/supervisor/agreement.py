@@ -152,7 +152,7 @@ class Agreement:
         assert model not in self._ballots, "one switch of a model at a time"
         if not self._workers:
             raise Unavailable(f"model {model!r}: no worker is there to prepare it")
-        slot = self._slots.take(model, self._current)
+        slot = self._slots.take(model, self._current, self._ballots)
         self._last_epoch += 1
         change = Change(model, slot, self._last_epoch, state)
         self._ballots[model] = _Ballot(change, set(self._workers))

@@ -122,7 +122,7 @@ class SupervisorProcess:
         tasks = [
             asyncio.create_task(self._guard(self._keep()), name="keeping"),
             asyncio.create_task(self._guard(self._open()), name="doors"),
-            asyncio.create_task(self._upkeep(), name="upkeep"),
+            asyncio.create_task(self._guard(self._upkeep()), name="upkeep"),
         ]
         await self._stopping.wait()
         for task in tasks:

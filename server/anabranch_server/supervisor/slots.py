@@ -1,6 +1,6 @@
 """Which shared word belongs to which model."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Protocol
 
 from anabranch_wire.errors import Unavailable
@@ -30,7 +30,7 @@ class Slots:
         used = set(taken.values())
         self._free = [slot for slot in reversed(range(count)) if slot not in used]
 
-    def take(self, model: str, current: Mapping[str, _Change]) -> int:
+    def take(self, model: str, current: Mapping[str, _Change], at_work: Container[str] = ()) -> int:
         """Return the slot of a model.
 
         Args:
@@ -38,24 +38,27 @@ class Slots:
             current: what each model serves; where no slot is free, the model that has been gone
                 longest gives up its own. Epochs are of one count over all models, so that a
                 worker which still looks at that word finds an epoch that it does not know.
+            at_work: models that are being switched, and may be about to come back.
 
         Raises:
             Unavailable: every slot belongs to a model that is there.
         """
         slot = self._slots.get(model)
         if slot is None:
-            slot = self._slots[model] = self._free.pop() if self._free else self._reuse(current)
+            slot = self._slots[model] = (
+                self._free.pop() if self._free else self._reuse(current, at_work)
+            )
         return slot
 
     def give_back(self, model: str) -> None:
         """Free the slot of a model that never served from it."""
         self._free.append(self._slots.pop(model))
 
-    def _reuse(self, current: Mapping[str, _Change]) -> int:
+    def _reuse(self, current: Mapping[str, _Change], at_work: Container[str]) -> int:
         gone = [
             (current[model].epoch, model)
             for model in self._slots
-            if model in current and current[model].state is None
+            if model in current and current[model].state is None and model not in at_work
         ]
         if not gone:
             raise Unavailable(f"{len(self._slots)} models are served: there is room for no other")

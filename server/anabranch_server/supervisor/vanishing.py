@@ -13,6 +13,9 @@ __all__ = ["Vanishing"]
 
 _AFTER_S: Final = 300.0
 
+_FORGET: Final = 3
+"""How many times as late a version is forgotten: workers have dropped its series long before."""
+
 _Owner = tuple[str, str]
 """Model, and version; an empty version is the model itself."""
 
@@ -25,8 +28,13 @@ class Vanishing:
         self._loaded: dict[str, frozenset[str]] = {}
         self._gone_s: dict[_Owner, float] = {}
 
+    def __len__(self) -> int:
+        """Number of versions and models that are remembered as gone."""
+        return len(self._gone_s)
+
     def loaded(self, model: str, versions: Collection[int] | None, now_s: float) -> None:
         """Note which versions of a model are in memory from now on; None when it is gone."""
+        self._forget(now_s)
         before = self._loaded.get(model, frozenset())
         now = frozenset(map(str, versions or ()))
         for version in before - now:
@@ -46,6 +54,12 @@ class Vanishing:
         return self._is_over(model, "", now_s) or (
             "version" in labels and self._is_over(model, labels["version"], now_s)
         )
+
+    def _forget(self, now_s: float) -> None:
+        """Forget versions whose series nobody has any more, or there would be ever more of them."""
+        for owner, gone_s in list(self._gone_s.items()):
+            if owner[1] and now_s - gone_s >= _FORGET * self._after_s:
+                del self._gone_s[owner]
 
     def _is_over(self, model: str, version: str, now_s: float) -> bool:
         loaded = self._loaded.get(model)

@@ -270,9 +270,15 @@ class Watcher:
     async def look(self) -> Look:
         """Look now, tell it, and return it. What happened before the call is in it.
 
+        Who cancels is let go at once; a look that has begun goes on to its end, since its thread
+        does, and nobody else may have the scanner meanwhile.
+
         Raises:
             NotFound, Unavailable: as `Scanner.look`.
         """
+        return await asyncio.shield(asyncio.ensure_future(self._look()))
+
+    async def _look(self) -> Look:
         async with self._turn:
             now_s = asyncio.get_running_loop().time()
             try:
