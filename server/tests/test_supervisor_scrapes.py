@@ -109,7 +109,7 @@ async def test_a_scrape_covers_the_whole_server(tmp_path: Path) -> None:
     assert _value(samples, applied, model="m") == 1764417661.0
     assert not [name for name, _ in samples if name == "anabranch_snapshot_step"]  # not said
     for process in ("0", "1", "2", "supervisor"):
-        assert _value(samples, "process_resident_memory_bytes", worker=process) > 0
+        assert _value(samples, "process_threads", worker=process) >= 1
     assert ("process_threads", (("worker", "loader"),)) not in samples
     assert [name for name, _ in samples if name == "anabranch_build_info"]
     known = {name for name, _ in samples}
