@@ -28,6 +28,7 @@ def blocks(page: str, language: str) -> list[str]:
 
 README_PYTHON = blocks("README.md", "python")
 (START,) = (code for code in blocks("README.md", "") if SERVE in code)
+(LOOK_AFTER,) = (code for code in blocks("README.md", "") if "anabranch publish" in code)
 (CURL,) = (code for code in blocks("README.md", "") if code.startswith("curl"))
 SCORING, PUBLISHING = blocks("clients/python/README.md", "python")
 
@@ -76,6 +77,21 @@ def test_curl_scores_as_shown(server: RunningServer, tmp_path: Path) -> None:
     answer = run(["bash", "-c", at(server, CURL)], tmp_path)
 
     assert '"name":"score","datatype":"FP32","shape":[1,1],"data":[1.0]' in answer.replace(" ", "")
+
+
+def test_a_version_is_published_and_taken_back_as_shown(server: RunningServer) -> None:
+    lines = LOOK_AFTER.splitlines()
+    told = f"ANABRANCH_ADMIN_URL=http://{server.admin} {sys.executable} -m anabranch_server"
+
+    printed = {
+        line.split()[1]: run(
+            ["sh", "-c", line.replace(".venv/bin/anabranch", told)], server.log.parent
+        )
+        for line in lines
+    }
+
+    assert list(printed) == ["publish", "reload", "status", "rollback", "unpin"]
+    assert "READY  2       1" in printed["status"]
 
 
 def test_the_page_of_the_client_scores_and_publishes_as_shown(tmp_path: Path) -> None:
