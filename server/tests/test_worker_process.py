@@ -357,6 +357,19 @@ def test_what_a_lost_supervisor_was_waiting_for_is_not_told_to_the_next_one(
     assert not serving.has_said(Ack)
 
 
+def test_doors_that_fail_to_open_for_whatever_reason_end_it(tmp_path: Path) -> None:
+    no_socket = os.open(os.devnull, os.O_RDONLY)
+    try:
+        with started_worker(tmp_path, given={"inbox": no_socket}) as worker:
+            worker.hear(Hello)
+            worker.say(Joined())
+
+            assert worker.exit_code() == 1
+            assert '"event":"internal_error"' in worker.log.read_text()
+    finally:
+        os.close(no_socket)
+
+
 def test_a_port_that_cannot_be_listened_on_ends_it(tmp_path: Path) -> None:
     with started_worker(tmp_path, grpc_host="192.0.2.1") as worker:
         worker.hear(Hello)

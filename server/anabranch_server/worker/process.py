@@ -237,6 +237,11 @@ class WorkerProcess:
             self._exit_code = 1
             self.stop()
             return
+        except Exception:  # the edge of opening: whoever stays closed must not look alive
+            _log.exception("the doors do not open", extra={"event": "internal_error"})
+            self._exit_code = 1
+            self.stop()
+            return
         self._doors = doors
         http, grpc = self._boot.addresses["http"], self._boot.addresses["grpc"]
         _log.info(

@@ -8,10 +8,11 @@ import struct
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeVar
 
 import msgspec
@@ -375,7 +376,10 @@ class RunningWorker:
 
 @contextmanager
 def started_worker(
-    folder: Path, *options: str, grpc_host: str | None = None
+    folder: Path,
+    *options: str,
+    grpc_host: str | None = None,
+    given: Mapping[str, int] = MappingProxyType({}),
 ) -> Iterator[RunningWorker]:
     """Start a worker that has said Hello, on free loopback ports, until the block ends.
 
@@ -383,6 +387,7 @@ def started_worker(
         folder: for the configuration's folders.
         options: more settings, as `drain_s=0.5`.
         grpc_host: interface that it is told to listen on for gRPC, in place of the claimed one.
+        given: descriptors in place of its own, by name.
     """
     flags: dict[str, object] = {
         "host": "127.0.0.1",
@@ -421,6 +426,7 @@ def started_worker(
         "epochs": reader,
         "balance": balance.fd,
         "inbox": inbox.fileno(),
+        **given,
     }
     with _output_to(log):
         child = spawn("anabranch_server.worker", boot, descriptors)
