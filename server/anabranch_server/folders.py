@@ -23,6 +23,8 @@ _HTTP_PORT: Final = "{http_port}"
 _REPOSITORY: Final = "{repository}"
 _DIGITS: Final = 12
 _NAME_LENGTH: Final = 60
+_PRIVATE: Final = 0o700
+_WRITABLE_BY_OTHERS: Final = 0o022
 
 
 def default_cache_dir(environ: Mapping[str, str]) -> Path:
@@ -67,8 +69,12 @@ def state_dir_for(template: Path, repository: Path) -> Path:
 def own_folder(path: Path) -> Path:
     """Create `path` where it is missing, with mode 0700, and return it.
 
+    An empty folder is made private too. One that holds something stays as it is, since it may be
+    more than ours, such as a system's folder that was named by mistake.
+
     Raises:
-        PermissionDenied: it belongs to another user, is a link, or cannot be made private.
+        PermissionDenied: it belongs to another user, is a link, cannot be made private, or holds
+            something and others may write into it.
         Unavailable: it cannot be created.
     """
     try:
@@ -77,13 +83,28 @@ def own_folder(path: Path) -> Path:
             found = folder.lstat()
             if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
                 raise PermissionDenied(f"{folder}: expected a folder of the server's own user")
-        if stat.S_IMODE(path.lstat().st_mode) != 0o700:
-            path.chmod(0o700)
+        _make_private(path)
     except PermissionError as error:
         raise PermissionDenied(f"{path}: {error.strerror}") from None
     except OSError as error:
         raise Unavailable(f"{path}: {error.strerror}") from None
     return path
+
+
+def _make_private(path: Path) -> None:
+    """Keep others out of an empty folder; refuse one that is in use and open to their writing."""
+    mode = stat.S_IMODE(path.lstat().st_mode)
+    if mode == _PRIVATE:
+        return
+    with os.scandir(path) as entries:
+        is_empty = next(entries, None) is None
+    if is_empty:
+        path.chmod(_PRIVATE)
+    elif mode & _WRITABLE_BY_OTHERS:
+        raise PermissionDenied(
+            f"{path}: others may write into this folder, which holds something already "
+            f"(mode {mode:04o}): name another one or, if it is the server's alone, make it 0700"
+        )
 
 
 def _xdg(environ: Mapping[str, str], variable: str, below_home: str) -> Path | None:

@@ -59,6 +59,27 @@ def test_own_folder_is_made_private(tmp_path: Path) -> None:
     assert stat.S_IMODE(own_folder(made).stat().st_mode) == 0o700
 
 
+def test_a_folder_that_holds_something_keeps_its_mode(tmp_path: Path) -> None:
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "passwd").touch()
+
+    for mode in (0o755, 0o750, 0o700, 0o711):
+        (tmp_path / "etc").chmod(mode)
+        assert own_folder(tmp_path / "etc") == tmp_path / "etc"
+        assert stat.S_IMODE((tmp_path / "etc").stat().st_mode) == mode
+
+
+@pytest.mark.parametrize("mode", [0o1777, 0o777, 0o775, 0o770])
+def test_a_folder_in_use_that_others_may_write_into_is_refused(tmp_path: Path, mode: int) -> None:
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "tmp" / "theirs").touch()
+    (tmp_path / "tmp").chmod(mode)
+
+    with pytest.raises(PermissionDenied, match=f"mode {mode:04o}.: name another one"):
+        own_folder(tmp_path / "tmp")
+    assert stat.S_IMODE((tmp_path / "tmp").stat().st_mode) == mode
+
+
 def test_a_link_is_not_an_own_folder(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
