@@ -191,6 +191,26 @@ def test_a_hung_worker_is_killed_and_replaced(repository: Path) -> None:
         assert is_ready(server)
 
 
+def test_when_all_are_killed_but_the_launcher_it_is_a_start_like_the_first(
+    server: RunningServer,
+) -> None:
+    before = ready(server)
+    for pid in (before["supervisor"], *_workers(server)):
+        os.kill(int(str(pid)), signal.SIGKILL)
+
+    def answers() -> bool:
+        probe = httpx.get(f"http://{server.http}/v2/health/ready", timeout=10)
+        answer = httpx.post(f"http://{server.http}/v2/models/ctr/infer", json=REQUEST, timeout=10)
+        assert answer.status_code in (200, 503), answer.text
+        assert probe.status_code == 503 or answer.status_code == 200
+        return answer.status_code == 200
+
+    wait_for(answers, "an answer")
+    wait_for(lambda: is_ready(server) and len(_workers(server)) == 2, "readiness")
+    assert ready(server)["supervisor"] != before["supervisor"]
+    assert server.stop() == 0
+
+
 def test_a_killed_launcher_ends_everything(server: RunningServer) -> None:
     now = ready(server)
     pids = [now["supervisor"], *_workers(server)]
