@@ -29,6 +29,7 @@ from anabranch_runtime.requests import ScoreRequest, Ticket
 from anabranch_runtime.served import ServedVersion
 from anabranch_runtime.session_group import SessionGroup
 from anabranch_runtime.settings import BatchSettings, GroupSettings
+from anabranch_runtime.spans import Spans
 from anabranch_wire.snapshots import Snapshot
 from anabranch_wire.tensors import TensorSpec
 from ctr_mlp import COLUMNS, INPUT, OUTPUT, make_rows, write
@@ -114,6 +115,9 @@ class _OwnSessions:
 
 class _Uncounted:
     """A group observer that keeps nothing."""
+
+    def __init__(self) -> None:
+        self.spans = Spans()
 
     def batch(self, executor: int, version: int, rows: int, requests: int, busy_s: float) -> None:
         """Forget it."""

@@ -65,6 +65,7 @@ class Executor:
         self._name = f"{name}-e{index}"
         self._take = take
         self._observer = observer
+        self._spans = observer.spans
         self._cpus = cpus
         self._on_fault = on_fault
         self._bindings: Mapping[int, Binding] = {}
@@ -130,7 +131,24 @@ class Executor:
             self.computing = 0
             self.at_work = None
             deliver(batch)
+            if self._spans.is_on:
+                self._trace(version, len(batch), rows, started, started + busy)
             del batch, version  # whoever sleeps keeps no request and no version alive
+
+    def _trace(
+        self, version: ServedVersion, requests: int, rows: int, started: float, answered: float
+    ) -> None:
+        """Write down a batch that is delivered; its stages have been before."""
+        ended = time.monotonic()
+        snapshot = version.snapshot
+        about: dict[str, str | int] = {
+            "model": snapshot.model,
+            "version": snapshot.version,
+            "requests": requests,
+            "rows": rows,
+        }
+        self._spans.add("deliver", answered, ended, {})
+        self._spans.add("batch", started, ended, about)
 
     def _answer(self, batch: list[Ticket], rows: int, started: float) -> bool:
         """Give every ticket its outputs or its error; whether one run was enough.
@@ -158,15 +176,21 @@ class Executor:
             raise Unavailable(f"version {version.snapshot} is no longer loaded")
         run_rows = max(rows, version.fewest_rows) + version.company_rows
         alone = len(batch) == 1 and run_rows == rows
+        is_traced = self._spans.is_on
+        begun = time.monotonic() if is_traced else 0.0
         if alone:
             stage = _stage_alone(binding, batch[0].request.inputs)
         else:
             stage = _stage_together(binding, batch, rows, run_rows)
+        staged = time.monotonic() if is_traced else 0.0
         stage.enqueue()
         outputs = stage.outputs()
         if not alone:
             _check_rows(version, outputs, run_rows)
         finished = time.monotonic()
+        if is_traced:
+            self._spans.add("stage", begun, staged, {"rows": run_rows})
+            self._spans.add("run", staged, finished, {"rows": run_rows})
         # An output that is asked for leaves staging once: a batch's answers are views of that copy.
         kept: dict[int, NDArray[np.generic]] = {}
         every = range(len(outputs))

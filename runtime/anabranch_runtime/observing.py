@@ -2,6 +2,8 @@
 
 from typing import Literal, Protocol
 
+from anabranch_runtime.spans import Spans
+
 __all__ = ["DropReason", "GroupObserver", "RestartReason", "ShedReason"]
 
 ShedReason = Literal["queue_full", "estimated_wait", "client_limit", "priority", "draining"]
@@ -11,6 +13,11 @@ RestartReason = Literal["fault"]
 
 class GroupObserver(Protocol):
     """Counts what happens inside a group. Safe from any thread, cheap, never raises."""
+
+    @property
+    def spans(self) -> Spans:
+        """Where it is written down what takes how long; always the same."""
+        ...
 
     def batch(self, executor: int, version: int, rows: int, requests: int, busy_s: float) -> None:
         """An executor computed one batch.

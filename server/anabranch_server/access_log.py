@@ -1,10 +1,12 @@
 """One log line per request, for those who ask for it (`access_log`)."""
 
 import logging
+import time
 from typing import Final
 
 from anabranch_runtime.observing import ShedReason
 from anabranch_runtime.requests import Ticket
+from anabranch_runtime.spans import Spans
 from anabranch_server.doors import CutReason, Protocol, RequestObserver
 from anabranch_server.trace_context import TraceContext
 
@@ -22,13 +24,17 @@ class AccessLog:
     Args:
         counters: told first.
         is_on: whether anything is logged now.
+        spans: where requests are written down while a trace is recorded.
 
     Attributes:
         is_on: as given; may be changed at any time.
     """
 
-    def __init__(self, counters: RequestObserver, *, is_on: bool = True) -> None:
+    def __init__(
+        self, counters: RequestObserver, *, is_on: bool = True, spans: Spans | None = None
+    ) -> None:
         self._counters = counters
+        self._spans = spans or Spans()
         self.is_on = is_on
 
     def scored(
@@ -46,6 +52,8 @@ class AccessLog:
         self._counters.scored(
             ticket, protocol, received, written, bytes_in, bytes_out, request_id, trace
         )
+        if self._spans.is_on:
+            _trace_scored(self._spans, ticket, protocol, received, written, request_id, trace)
         if not self.is_on:
             return
         snapshot = ticket.version.snapshot
@@ -85,6 +93,11 @@ class AccessLog:
     ) -> None:
         """Log an answer that is an error; see `RequestObserver`."""
         self._counters.failed(model, protocol, code, duration_s, bytes_in, request_id, trace)
+        if self._spans.is_on:
+            now = time.monotonic()
+            about = {"request_id": request_id, **_named(trace), "protocol": protocol, "code": code}
+            about["model"] = model[:_MODEL_CHARACTERS]
+            self._spans.add_passage("request", now - duration_s, now, about)
         if not self.is_on:
             return
         _log.info(
@@ -112,6 +125,37 @@ class AccessLog:
     def connection_cut(self, protocol: Protocol, reason: CutReason) -> None:
         """Pass it on."""
         self._counters.connection_cut(protocol, reason)
+
+
+def _trace_scored(
+    spans: Spans,
+    ticket: Ticket,
+    protocol: Protocol,
+    received: float,
+    written: float,
+    request_id: str,
+    trace: TraceContext | None,
+) -> None:
+    """Write down where the time of a scored request went."""
+    snapshot, finished = ticket.version.snapshot, ticket.finished
+    steps = (
+        ("decode", ticket.submitted),
+        ("queue", ticket.started or finished),
+        ("run", finished),
+        ("encode", written),
+    )
+    about: dict[str, str | int] = {
+        "request_id": request_id,
+        **_named(trace),
+        "protocol": protocol,
+        "code": _OK,
+        "model": snapshot.model,
+        "version": snapshot.version,
+        "delta": snapshot.delta,
+        "rows": ticket.request.rows,
+        "batch_rows": ticket.batch_rows,
+    }
+    spans.add_passage("request", received, written, about, steps)
 
 
 def _ms(seconds: float) -> float:

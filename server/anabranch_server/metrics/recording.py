@@ -16,6 +16,7 @@ from anabranch_runtime.catalog import Catalog
 from anabranch_runtime.counters import CountersPage, Recorder, Slot
 from anabranch_runtime.observing import DropReason, RestartReason, ShedReason
 from anabranch_runtime.requests import Ticket
+from anabranch_runtime.spans import Spans
 from anabranch_server.doors import CutReason, Protocol
 from anabranch_server.metrics.names import METRICS, UNKNOWN_MODEL
 from anabranch_server.trace_context import TraceContext
@@ -249,9 +250,16 @@ class ModelCounters:
         page: where to count.
         model: model name.
         worker: index of this process among the workers.
+        spans: where it is written down what takes how long.
+
+    Attributes:
+        spans: as given.
     """
 
-    def __init__(self, page: CountersPage, model: str, worker: int) -> None:
+    def __init__(
+        self, page: CountersPage, model: str, worker: int, spans: Spans | None = None
+    ) -> None:
+        self.spans = spans or Spans()
         self._series = _Series(page)
         self._model = model
         self._worker = worker

@@ -10,6 +10,7 @@ from typing import ClassVar, Literal
 
 import msgspec
 
+from anabranch_runtime.spans import Recorded
 from anabranch_server.processes.plans import StatePlan, VersionPlan
 
 __all__ = [
@@ -42,6 +43,8 @@ __all__ = [
     "SetLog",
     "StartLoader",
     "Stats",
+    "Trace",
+    "Traced",
 ]
 
 
@@ -155,6 +158,18 @@ class Stats(Message, frozen=True):
     number: int
 
 
+class Trace(Message, frozen=True):
+    """Write down for some seconds what takes how long; answered by `Traced` when they are over.
+
+    Attributes:
+        number: names the request; a further one takes its place.
+        seconds: how long.
+    """
+
+    number: int
+    seconds: float
+
+
 class SetLog(Message, frozen=True):
     """Change what is logged; None leaves it."""
 
@@ -244,6 +259,13 @@ class Refreshed(Message, frozen=True):
     number: int
 
 
+class Traced(Message, frozen=True):
+    """What was written down."""
+
+    number: int
+    recorded: Recorded
+
+
 # --- supervisor <-> loader ----------------------------------------------------------------------
 
 
@@ -315,7 +337,7 @@ class Refused(Message, frozen=True):
 
 FromLauncher = Attached | LoaderAttached | NewSupervisor | Drain
 FromSupervisor = (
-    StartLoader | Prepare | Abort | Joined | Serving | Ping | Stats | SetLog | LoadVersion
+    StartLoader | Prepare | Abort | Joined | Serving | Ping | Stats | Trace | SetLog | LoadVersion
 )
-FromWorker = Hello | Opened | Ack | CannotPrepare | Released | Pong | Refreshed
+FromWorker = Hello | Opened | Ack | CannotPrepare | Released | Pong | Refreshed | Traced
 FromLoader = Progress | Found | Refused

@@ -1,7 +1,7 @@
 """What the admin doors may ask, answered by the parts that know it."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import cast, get_args
 
 from anabranch_server.administration import Action, ActionRequest, LogView, OperationView
@@ -10,7 +10,7 @@ from anabranch_server.describe import IndexEntry, ModelView, WorkerView
 from anabranch_server.logs import set_log_level
 from anabranch_server.processes.messages import SetLog
 from anabranch_server.supervisor.models import ModelAdministration
-from anabranch_wire.errors import InvalidInput, Unsupported
+from anabranch_wire.errors import InvalidInput
 
 __all__ = ["Administrator"]
 
@@ -25,6 +25,7 @@ class Administrator:
         workers: returns the worker processes.
         check_ready: raises while the server is not ready.
         set_log: changes what workers log.
+        record: records a trace of so many seconds.
         shown: effective settings, secrets masked.
         logs: what is logged at first.
     """
@@ -35,6 +36,7 @@ class Administrator:
         workers: Callable[[], Sequence[WorkerView]],
         check_ready: Callable[[], None],
         set_log: Callable[[SetLog], None],
+        record: Callable[[float], Awaitable[bytes]],
         shown: Mapping[str, object],
         logs: LogConfig,
     ) -> None:
@@ -42,6 +44,7 @@ class Administrator:
         self._workers = workers
         self._check_ready = check_ready
         self._set_log = set_log
+        self._record = record
         self._shown = shown
         self._log_view = LogView(logs.level, logs.access)
 
@@ -98,7 +101,7 @@ class Administrator:
 
     async def trace(self, seconds: float) -> bytes:
         """See `Administration`."""
-        raise Unsupported("traces are not recorded yet: look at the duration metrics instead")
+        return await self._record(seconds)
 
     def check_ready(self) -> None:
         """See `Administration`."""

@@ -39,6 +39,7 @@ from anabranch_server.supervisor.loader_link import LoaderLink
 from anabranch_server.supervisor.models import ModelAdministration
 from anabranch_server.supervisor.overview import Overview
 from anabranch_server.supervisor.scrapes import Scrapes, Sources, reload_series
+from anabranch_server.supervisor.tracing import Tracer
 from anabranch_server.supervisor.transactions import Transactions
 from anabranch_server.supervisor.vanishing import Vanishing
 from anabranch_server.supervisor.watching import Scanner, Watcher
@@ -157,6 +158,7 @@ class SupervisorProcess:
             overview.workers,
             overview.check_ready,
             self._pool.set_log,
+            Tracer(self._pool).record,
             self._config.shown,
             self._config.logs,
         )

@@ -18,7 +18,8 @@ from typing import Final, Protocol
 
 from anabranch_runtime.counters import CountersReader, Series
 from anabranch_server.metrics.totals import EXITED, Totals
-from anabranch_server.processes.channel import Channel, ChannelClosed
+from anabranch_server.processes.board import MODEL_SLOTS
+from anabranch_server.processes.channel import MAX_WAITING, Channel, ChannelClosed
 from anabranch_server.processes.messages import (
     Ack,
     Attached,
@@ -33,9 +34,11 @@ from anabranch_server.processes.messages import (
     Released,
     SetLog,
     Stats,
+    Traced,
 )
 from anabranch_server.supervisor.effects import KillReason, WorkerId
 from anabranch_server.supervisor.pulse import PING_S, Pulse
+from anabranch_server.supervisor.tracing import Recording
 from anabranch_wire.errors import Corrupt
 
 __all__ = ["Attendant", "Pool", "Worker"]
@@ -47,6 +50,10 @@ _START_S: Final = 60.0
 
 _LEAVE_S: Final = 2.0
 """How long a worker that closed its channel may take to end by itself."""
+
+
+_MAX_WAITING: Final = MODEL_SLOTS + MAX_WAITING
+"""Who joins is told of every model at once."""
 
 
 class Attendant(Protocol):
@@ -114,6 +121,9 @@ class Pool:
         attendant: is told what happens.
         totals: keeps what dead workers counted.
         silence_s: how long a worker may owe the answer to a ping.
+
+    Attributes:
+        recording: is told of traces that workers answer with, and of their deaths.
     """
 
     def __init__(self, attendant: Attendant, totals: Totals, silence_s: float) -> None:
@@ -131,6 +141,7 @@ class Pool:
         self._empty = asyncio.Event()
         self._empty.set()
         self._is_draining = False
+        self.recording: Recording | None = None
 
     # --- who is there ---------------------------------------------------------------------------
 
@@ -146,6 +157,10 @@ class Pool:
         """Return the living that have not said hello yet, also those that were killed."""
         return {one.id for one in self._workers.values() if one.counters is None}
 
+    def pids(self) -> dict[WorkerId, int]:
+        """Return every worker that said hello, with its process."""
+        return {one.id: one.pid for one in self._workers.values() if one.counters is not None}
+
     def attach(self, told: Attached, channel: int, pidfd: int) -> None:
         """Take a worker that was started; owns both descriptors from now on."""
         # One that ran before this supervisor did has nothing to do but to answer.
@@ -154,7 +169,7 @@ class Pool:
             WorkerId(told.index, told.incarnation),
             told.pid,
             told.started,
-            Channel(socket.socket(fileno=channel), FromWorker),
+            Channel(socket.socket(fileno=channel), FromWorker, _MAX_WAITING),
             pidfd,
             self._loop.time() + patience_s,
         )
@@ -245,6 +260,9 @@ class Pool:
                 case Refreshed(number):
                     if number == self._round:
                         self._refreshed(worker.id)
+                case Traced():
+                    if self.recording is not None:
+                        self.recording.take(worker.id, message)
                 case _:
                     self._attendant.answered(worker.id, message)
         finally:
@@ -283,6 +301,8 @@ class Pool:
         del self._workers[worker.id]
         self._pulse.forget(worker.id)
         self._refreshed(worker.id)
+        if self.recording is not None:
+            self.recording.lose(worker.id)
         index, reason = worker.id.index, worker.ending or EXITED
         self._totals.ended(index, reason, worker.read_counters())
         if not self._is_draining:

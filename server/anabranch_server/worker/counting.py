@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from anabranch_runtime.catalog import Catalog
 from anabranch_runtime.session_group import SessionGroup
+from anabranch_runtime.spans import Spans
 from anabranch_server.metrics import ModelCounters, RequestCounters, create_page
 from anabranch_server.worker.retirement import Retirement
 
@@ -21,6 +22,7 @@ class Counting:
         page: for the supervisor; made anew by each incarnation.
         requests: counts requests.
         retirement: what was unloaded, and will be forgotten.
+        spans: what takes how long, while somebody asks for it.
     """
 
     def __init__(self, worker: int, catalog: Catalog) -> None:
@@ -28,13 +30,14 @@ class Counting:
         self.page = create_page()
         self.requests = RequestCounters(self.page, catalog)
         self.retirement = Retirement()
+        self.spans = Spans()
         self._models: dict[str, ModelCounters] = {}
 
     def model(self, name: str) -> ModelCounters:
         """Return the counters of a model, which its session groups share."""
         counters = self._models.get(name)
         if counters is None:
-            counters = self._models[name] = ModelCounters(self.page, name, self._worker)
+            counters = self._models[name] = ModelCounters(self.page, name, self._worker, self.spans)
         return counters
 
     def refresh(self, name: str, groups: Iterable[SessionGroup]) -> None:

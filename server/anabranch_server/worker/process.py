@@ -41,6 +41,8 @@ from anabranch_server.processes.messages import (
     Serving,
     SetLog,
     Stats,
+    Trace,
+    Traced,
 )
 from anabranch_server.worker.builds import Builds
 from anabranch_server.worker.counting import Counting
@@ -77,7 +79,10 @@ class WorkerProcess:
         self._catalog = catalog = Catalog(words, is_complete=False)
         self._lifecycle = Lifecycle(catalog, allow_empty=boot.config.allow_empty)
         self._counting = Counting(boot.index, catalog)
-        self._access_log = AccessLog(self._counting.requests, is_on=boot.config.logs.access)
+        self._access_log = AccessLog(
+            self._counting.requests, is_on=boot.config.logs.access, spans=self._counting.spans
+        )
+        self._tracing: asyncio.TimerHandle | None = None
         self._context = DoorContext(
             catalog, boot.config.limits, self._lifecycle, self._access_log, version("anabranch")
         )
@@ -158,6 +163,7 @@ class WorkerProcess:
             self._supervisor.close()
             self._supervisor = None
             self._stock.abandon()
+            self._end_trace()
         models = self._stock.held()
         channel: Channel[FromSupervisor] = Channel(socket.socket(fileno=fd), FromSupervisor)
         boot = self._boot
@@ -177,6 +183,8 @@ class WorkerProcess:
             case Stats():
                 self._stock.refresh()
                 self._say(Refreshed(message.number))
+            case Trace():
+                self._trace(message)
             case Joined():
                 if self._opening is None:
                     self._opening = asyncio.ensure_future(self._open())
@@ -195,6 +203,7 @@ class WorkerProcess:
     def _on_supervisor_gone(self) -> None:
         self._supervisor = None
         self._stock.abandon()
+        self._end_trace()
         if not self._stopping.is_set():
             _log.warning(
                 "the supervisor is gone; what is loaded is served on",
@@ -207,6 +216,23 @@ class WorkerProcess:
             # The loop learns of it, and another supervisor is told all that matters.
             with suppress(ChannelClosed):
                 self._supervisor.send(message, fds)
+
+    def _trace(self, told: Trace) -> None:
+        """Write down what takes how long, and send it when the time is over."""
+        self._end_trace()
+        self._counting.spans.begin()
+        self._tracing = self._loop.call_later(told.seconds, self._traced, told.number)
+
+    def _traced(self, number: int) -> None:
+        self._say(Traced(number, self._counting.spans.end()))
+        self._tracing = None
+
+    def _end_trace(self) -> None:
+        """Write nothing down any more: nobody waits for it."""
+        if self._tracing is not None:
+            self._tracing.cancel()
+            self._tracing = None
+            self._counting.spans.end()
 
     def _set_log(self, told: SetLog) -> None:
         if told.level in get_args(LogLevel):

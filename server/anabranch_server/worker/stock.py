@@ -7,6 +7,7 @@ the catalog looks at the word for each of them; what is done here is to let go o
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -167,6 +168,7 @@ class Stock:
 
     async def _prepare(self, told: Prepare) -> None:
         model, epoch = told.model, told.epoch
+        begun = time.monotonic()
         try:
             shelf = self._shelf(model, told.slot)
             shelf.asked += 1
@@ -183,6 +185,7 @@ class Stock:
             self._say(CannotPrepare(model, epoch, Internal.__name__, text))
         else:
             self._say(Ack(model, epoch, self._place.incarnation))
+            self._trace("prepare", begun, {"model": model, "epoch": epoch})
 
     def _prepared(self, key: tuple[str, int], task: asyncio.Task[None]) -> None:
         if self._preparing.get(key) is task:
@@ -216,7 +219,9 @@ class Stock:
                 served = shelf.find(plan.group, version)
                 if served is None:
                     group = shelf.group(plan.group, plan.queue)
+                    begun = time.monotonic()
                     served = await self._builds.build(group, version, urgent=told.urgent)
+                    self._trace("build", begun, {"model": model, "version": version.version})
                     shelf.built(plan.group, served)
                 versions[version.version] = served
         state = None if plan is None else serving_state(plan, versions)
@@ -266,14 +271,21 @@ class Stock:
         """Let go of what has passed, and say which epochs no request reads any more."""
         epoch = self._epochs.load(shelf.slot)
         if epoch > shelf.current:
+            begun = time.monotonic()
             self._catalog.sweep(model)
             self._take_queue(shelf.turn(epoch), shelf)
+            about: dict[str, str | int] = {"model": model, "epoch": epoch}
+            self._counting.spans.add("switch", begun, time.monotonic(), about)
         for over, numbers in shelf.left():
             for number in numbers:
                 if not shelf.has_version(number):
                     self._unloaded(Retired(model, number))
             self._say(Released(model, over))
             self._tidy(model)
+
+    def _trace(self, name: str, begun: float, about: Mapping[str, str | int]) -> None:
+        """Write down what took from `begun` until now, where somebody asks for it."""
+        self._counting.spans.add_passage(name, begun, time.monotonic(), about)
 
     def _take_queue(self, state: PreparedState | None, shelf: Shelf) -> None:
         """Let the groups of the model queue as its current state says."""

@@ -18,6 +18,7 @@ from anabranch_runtime.requests import ReplySink, ScoreRequest, Ticket
 from anabranch_runtime.served import ServedVersion
 from anabranch_runtime.session_group import SessionGroup
 from anabranch_runtime.settings import BatchSettings, GroupSettings, QueueSettings, Select
+from anabranch_runtime.spans import Spans
 from anabranch_wire.snapshots import Snapshot
 
 __all__ = [
@@ -61,6 +62,7 @@ class Counts:
     """Group observer that keeps what it is told."""
 
     def __init__(self) -> None:
+        self.spans = Spans()
         self.batches: list[tuple[int, int, int]] = []
         self.shed_reasons: list[ShedReason] = []
         self.drop_reasons: list[DropReason] = []
