@@ -17,7 +17,9 @@ from anabranch_testing.loaders import started_loader
 
 
 @asynccontextmanager
-async def really_kept(tmp_path: Path) -> AsyncIterator[tuple[KeptServer, list[int]]]:
+async def really_kept(
+    tmp_path: Path, starved_s: float = 60.0
+) -> AsyncIterator[tuple[KeptServer, list[int]]]:
     """A server whose versions real loaders look at; yields it and the pids of those."""
     pids: list[int] = []
 
@@ -26,7 +28,7 @@ async def really_kept(tmp_path: Path) -> AsyncIterator[tuple[KeptServer, list[in
         pids.append(pid)
         link.attach(pid, channel, pidfd)
 
-    link = LoaderLink(start)
+    link = LoaderLink(start, starved_s=starved_s)
     try:
         async with kept_server(tmp_path / "models", tmp_path / "state", loader=link) as server:
             yield server, pids
@@ -77,3 +79,29 @@ async def test_a_killed_loader_costs_nothing_but_time(tmp_path: Path) -> None:
         assert server.admin.operation(begun.id).state == "DONE"
         assert server.served() == ((2,), 2)
         assert len(pids) == 2
+
+
+@on_loop
+async def test_a_loader_that_gets_no_processor_is_followed_by_one_that_does(tmp_path: Path) -> None:
+    publish(tmp_path, 1)
+    async with really_kept(tmp_path, starved_s=0.5) as (server, pids):
+        publish(tmp_path, 2)
+        os.kill(pids[-1], signal.SIGSTOP)  # as if everybody else came first
+        loaders = len(pids)
+        done = await server.admin.act("load", "m", ActionRequest(version=2, wait_s=60))
+        assert (done.state, done.error) == ("DONE", None)
+        assert server.served() == ((2,), 2)
+        assert len(pids) == loaders + 1
+        assert os.sched_getscheduler(pids[-1]) == os.SCHED_OTHER
+        publish(tmp_path, 3)
+        done = await server.admin.act("load", "m", ActionRequest(version=3, wait_s=60))
+        assert done.state == "DONE"
+
+
+@on_loop
+async def test_an_action_that_is_cancelled_ends_its_loader(tmp_path: Path) -> None:
+    publish(tmp_path, 1)
+    async with really_kept(tmp_path) as (server, pids):
+        publish(tmp_path, 2)
+        os.kill(pids[-1], signal.SIGSTOP)
+        await server.admin.act("load", "m", ActionRequest(version=2, wait_s=0))

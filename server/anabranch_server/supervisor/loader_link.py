@@ -18,6 +18,7 @@ from anabranch_model_store.memory import times_out_of_memory
 from anabranch_server.processes.channel import Channel, ChannelClosed
 from anabranch_server.processes.failures import error_of
 from anabranch_server.processes.messages import Found, FromLoader, LoadVersion, Progress, Refused
+from anabranch_server.supervisor.starvation import Starvation
 from anabranch_wire.errors import Internal, Unavailable
 
 __all__ = ["LoaderLink"]
@@ -27,6 +28,9 @@ _log = logging.getLogger(__name__)
 _FRESH_S: Final = 20.0
 """Well below the time after which a loader without work ends by itself."""
 _ATTEMPTS: Final = 2
+_STARVED_S: Final = 10.0
+_LOOKS: Final = 10
+"""How often within the time after which a loader counts as starved it is looked at."""
 
 
 class LoaderLink:
@@ -36,6 +40,8 @@ class LoaderLink:
         start: asks the launcher for a loader; `attach` answers it.
         start_timeout_s: how long that may take.
         fresh_s: a loader that has been without work for longer is not asked any more.
+        starved_s: how long one at the lowest priority may want a processor in vain, before another
+            one begins again at normal priority.
     """
 
     def __init__(
@@ -43,8 +49,10 @@ class LoaderLink:
         start: Callable[[], None],
         start_timeout_s: float = 30.0,
         fresh_s: float = _FRESH_S,
+        starved_s: float = _STARVED_S,
     ) -> None:
         self._start = start
+        self._starved_s = starved_s
         self._fresh_s = fresh_s
         self._start_timeout_s = start_timeout_s
         self._turn = asyncio.Lock()
@@ -79,10 +87,7 @@ class LoaderLink:
         async with self._turn:
             killed = times_out_of_memory()
             for attempt in range(1, _ATTEMPTS + 1):
-                loader = await self._fresh_loader()
-                self._number += 1
-                numbered = msgspec.structs.replace(request, number=self._number)
-                answer = await loader.ask(numbered, on_progress)
+                answer = await self._ask(request, on_progress)
                 if isinstance(answer, Found):
                     return answer
                 if answer is not None:
@@ -113,6 +118,46 @@ class LoaderLink:
         if self._loader is not None:
             self._loader.end()
             self._loader = None
+
+    async def _ask(
+        self, request: LoadVersion, on_progress: Callable[[Progress], None]
+    ) -> Found | Refused | None:
+        """Return what a loader answers, at normal priority where it gets nowhere else."""
+        loader = await self._fresh_loader()
+        self._number += 1
+        numbered = msgspec.structs.replace(request, number=self._number)
+        asking = asyncio.ensure_future(loader.ask(numbered, on_progress))
+        if request.idle:
+            await self._watch(loader, asking)
+        if not asking.cancelled():
+            return await asking
+        self._loader = None
+        _log.warning(
+            "every processor is busy: version %d of model %s is looked at at normal priority",
+            request.version,
+            request.model,
+            extra={
+                "event": "load_starved",
+                "model": request.model,
+                "version": request.version,
+                "after_s": self._starved_s,
+            },
+        )
+        return await self._ask(msgspec.structs.replace(request, idle=False), on_progress)
+
+    async def _watch(
+        self, loader: "_Loader", asking: asyncio.Future[Found | Refused | None]
+    ) -> None:
+        """Wait for the answer, and cancel `asking` where the loader starves."""
+        loop, starvation = asyncio.get_running_loop(), Starvation(loader.pid)
+        try:
+            while not asking.done():
+                if starvation.look(loop.time()) >= self._starved_s:
+                    asking.cancel()
+                await asyncio.wait({asking}, timeout=self._starved_s / _LOOKS)
+        except asyncio.CancelledError:
+            asking.cancel()
+            raise
 
     async def _fresh_loader(self) -> "_Loader":
         loader = self._loader
