@@ -26,6 +26,8 @@ from anabranch_server.processes.messages import (
     Released,
     Serving,
     SetLog,
+    Trace,
+    Traced,
 )
 from anabranch_testing.rpc import infer, raw_request
 from anabranch_testing.workers import (
@@ -88,6 +90,29 @@ def test_before_the_first_look_is_over_models_are_not_said_to_be_missing(
     worker.hear(Pong)
     with pytest.raises(urllib.error.HTTPError, match="404"):
         worker.score()
+
+
+def test_a_trace_is_of_the_newest_request_and_of_no_supervisor_that_is_gone(
+    serving: RunningWorker,
+) -> None:
+    serving.say(Trace(7, 0.1))
+    serving.new_supervisor()
+    serving.score()
+    serving.say(Trace(1, 60.0))
+    serving.say(Trace(2, 2.0))
+    serving.say(Ping(0))
+    serving.hear(Pong)
+    serving.score()
+
+    traced = serving.hear(Traced)
+
+    assert traced.number == 2
+    (request,) = traced.recorded.passages
+    assert (request.name, request.args["code"], request.args["model"]) == ("request", "OK", "m")
+    assert {span.name for span in traced.recorded.spans} == {"stage", "run", "deliver", "batch"}
+    serving.say(Ping(1))
+    serving.hear(Pong)
+    assert not serving.has_said(Traced)
 
 
 def test_what_is_prepared_is_not_seen_before_the_word_says_so(
