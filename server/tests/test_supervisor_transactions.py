@@ -498,6 +498,21 @@ async def test_log_settings_reach_those_who_come_later(tmp_path: Path) -> None:
         assert await late.hear(SetLog) == SetLog("debug", True)
 
 
+@on_loop
+async def test_a_worker_can_join_a_server_of_many_models(tmp_path: Path) -> None:
+    models = [f"m{number}" for number in range(1500)]
+    async with fleet(tmp_path, words=SharedWords.create(len(models))) as running:
+        await running.joined(0)
+        for model in models:
+            await running.switch(model)
+
+        late = await running.joined(1)
+
+        prepared = [message.model for message in late.heard if isinstance(message, Prepare)]
+        assert sorted(prepared) == sorted(models)
+        assert running.transactions.joined() == {WorkerId(0, 1), WorkerId(1, 1)}
+
+
 # --- another supervisor ---------------------------------------------------------------------------
 
 

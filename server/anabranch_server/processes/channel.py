@@ -36,7 +36,7 @@ __all__ = ["MAX_WAITING", "Channel", "ChannelClosed", "EventLoop", "Received", "
 _log = logging.getLogger(__name__)
 
 MAX_WAITING: Final = 256
-"""Messages that may wait for a peer that does not read, beside what the kernel holds."""
+"""Messages that may wait for a peer that does not read, where nothing else is said."""
 
 _AT_ONCE: Final = 64
 """Messages that are read before the event loop has its turn."""
@@ -98,10 +98,14 @@ class Channel(Generic[M]):
     Args:
         sock: from `pair`, or `socket.socket(fileno=fd)`; belongs to the channel from now on.
         incoming_type: the message class, or union of them, that may come.
+        max_waiting: messages that may wait for the peer, beside what the kernel holds.
     """
 
-    def __init__(self, sock: socket.socket, incoming_type: object) -> None:
+    def __init__(
+        self, sock: socket.socket, incoming_type: object, max_waiting: int = MAX_WAITING
+    ) -> None:
         sock.setblocking(False)
+        self._max_waiting = max_waiting
         self._socket = sock
         self._decoder: msgspec.msgpack.Decoder[M] = msgspec.msgpack.Decoder(incoming_type)
         self._waiting: deque[tuple[bytes, list[int]]] = deque()
@@ -117,7 +121,7 @@ class Channel(Generic[M]):
                 as soon as this returns.
 
         Raises:
-            ChannelClosed: the peer is gone, or more than `MAX_WAITING` messages wait for it; then
+            ChannelClosed: the peer is gone, or more than `max_waiting` messages wait for it; then
                 nothing can be sent any more, and a loop's `on_closed` follows.
             TooLarge: the message is too long for any channel.
         """
@@ -268,8 +272,8 @@ class Channel(Generic[M]):
         return True
 
     def _put_back(self, packet: bytes, fds: Sequence[int], own: list[int]) -> None:
-        if len(self._waiting) >= MAX_WAITING:
-            raise OSError(errno.ENOBUFS, f"the peer has not read {MAX_WAITING} messages")
+        if len(self._waiting) >= self._max_waiting:
+            raise OSError(errno.ENOBUFS, f"the peer has not read {self._max_waiting} messages")
         kept: list[int] = []
         try:
             kept.extend(os.dup(fd) for fd in fds)
