@@ -4,6 +4,7 @@ from pathlib import Path
 import numpy as np
 
 from anabranch_runtime.backends.ort_cpu import OrtCpuBackend
+from anabranch_runtime.catalog import ServingState
 from anabranch_runtime.counters import CountersReader, Series
 from anabranch_runtime.requests import ScoreRequest, Ticket
 from anabranch_runtime.session_group import SessionGroup
@@ -89,6 +90,20 @@ def test_all_of_a_model_leaves_with_it(tmp_path: Path) -> None:
     counting.retire(300.0)
 
     assert series_of(counting, model="m") == []
+
+
+def test_a_model_that_comes_back_is_counted_at_the_door_again(tmp_path: Path) -> None:
+    catalog = OwnCatalog()
+    served = served_version(scale_model(tmp_path))
+    catalog.publish("m", ServingState({1: served}, default=1))
+    counting = Counting(0, catalog)
+    for _ in range(2):
+        counting.requests.shed("m", "client_limit")
+
+        (shed,) = series_of(counting, model="m")
+        assert shed.values == (1.0,)
+        counting.retirement.unloaded(Retired("m"), 0.0)
+        counting.retire(300.0)
 
 
 def test_ten_thousand_versions_leave_room_for_more(tmp_path: Path) -> None:

@@ -166,7 +166,7 @@ class RequestCounters:
 
     def shed(self, model: str, reason: ShedReason) -> None:
         """Count a request refused at the door; see `RequestObserver`."""
-        key = (model if model in self._catalog.states else UNKNOWN_MODEL, reason)
+        key = (model if self._catalog.knows(model) else UNKNOWN_MODEL, reason)
         with self._lock:
             recorder = self._shed.get(key)
             if recorder is None:
@@ -208,6 +208,8 @@ class RequestCounters:
             if version is None:
                 for failed in [key for key in self._failed if key[0] == model]:
                     del self._failed[failed]
+                for shed in [key for key in self._shed if key[0] == model]:
+                    del self._shed[shed]
             self._series.retire(model, None if version is None else str(version))
 
     def _make_scored(self, key: tuple[str, int, Protocol]) -> _AnyRecorder:

@@ -6,7 +6,7 @@ long as a state that names it is kept, and not a moment longer.
 
 import asyncio
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from anabranch_runtime.served import ServedVersion
@@ -113,9 +113,10 @@ class Shelf:
         self.states[epoch] = state
         self.states = dict(sorted(self.states.items()))
 
-    def drop(self, epoch: int) -> None:
-        """Drop a state that was never current."""
-        self.states.pop(epoch, None)
+    def drop(self, epoch: int) -> Collection[int]:
+        """Drop a state that was never current; return the version numbers that it had."""
+        state = self.states.pop(epoch, None)
+        return () if state is None else state.versions.keys()
 
     # --- what passes ----------------------------------------------------------------------------
 

@@ -116,7 +116,9 @@ class Stock:
         shelf = self._shelves.get(model)
         if shelf is not None and epoch > self._epochs.load(shelf.slot) and epoch in shelf.states:
             self._catalog.forget(model, epoch)
-            shelf.drop(epoch)
+            for number in shelf.drop(epoch):
+                if not shelf.has_version(number):
+                    self._unloaded(Retired(model, number))
             self._tidy(model)
 
     def abandon(self) -> None:
@@ -258,14 +260,16 @@ class Stock:
         if self._watching is not None:
             self._watching.cancel()
             self._watching = None
-        for model in list(self._moving):
-            shelf = self._shelves.get(model)
-            if shelf is not None:
-                self._look(model, shelf)
-            if shelf is None or not shelf.is_moving:
-                self._moving.remove(model)
-        if self._moving:
-            self._watching = self._loop.call_later(_POLL_S, self._watch)
+        try:
+            for model in list(self._moving):
+                shelf = self._shelves.get(model)
+                if shelf is not None:
+                    self._look(model, shelf)
+                if shelf is None or not shelf.is_moving:
+                    self._moving.remove(model)
+        finally:  # whatever one model did, the others are looked at again
+            if self._moving:
+                self._watching = self._loop.call_later(_POLL_S, self._watch)
 
     def _look(self, model: str, shelf: Shelf) -> None:
         """Let go of what has passed, and say which epochs no request reads any more."""
