@@ -1,5 +1,6 @@
 """What a worker keeps of states that come and go; the versions are real, the supervisor is not."""
 
+from pathlib import Path
 
 from anabranch_runtime.catalog import Catalog
 from anabranch_runtime.shared_words import SharedWords
