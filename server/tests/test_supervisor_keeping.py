@@ -832,6 +832,25 @@ async def test_what_a_worker_could_not_prepare_is_loaded_and_switched_to_again(
 
 
 @on_loop
+async def test_what_was_refused_for_want_of_older_files_is_tried_again_once_they_are_there(
+    root: Path, state: Path
+) -> None:
+    write_version(root / "m", 1)
+    async with kept_server(root, state) as server:
+        server.switching.refuse = lambda wanted: InvalidInput("version 1: no such file")
+        write_version(root / "m", 2)
+        await server.look()
+        assert server.served() == ((1,), 1)
+
+        server.switching.refuse = lambda wanted: None
+        server.switching.lacking.add("m")
+        server.keeping.miss("m")
+        await server.settled()
+
+        assert server.served() == ((2,), 2)
+
+
+@on_loop
 async def test_what_cannot_be_mended_is_given_up_and_tried_again_later(
     root: Path, state: Path
 ) -> None:

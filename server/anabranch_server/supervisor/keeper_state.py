@@ -238,6 +238,7 @@ class KeptModel:
             error = await self._switch(state, self.intent, "config")
         if error is None:
             self._mending.succeeded()
+            self.failures.forget()  # that worker may have been why something was refused
         else:
             self._mending.failed(now_s)
             switching.give_up(self.name)
