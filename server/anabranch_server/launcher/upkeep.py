@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
+from typing import Final
 
 from anabranch_server.launcher.estate import Estate
 from anabranch_server.launcher.places import End, Place, Running
@@ -33,6 +34,9 @@ from anabranch_wire.errors import AnabranchError
 __all__ = ["Upkeep"]
 
 _log = logging.getLogger(__name__)
+
+_TOGETHER_S: Final = 0.2
+"""Signals that come within this time are one."""
 
 
 class Upkeep:
@@ -66,6 +70,7 @@ class Upkeep:
         self._workers = [Place("worker", index) for index in range(workers)]
         self._loader = Place("loader")
         self._stopping = False
+        self._stopping_since_s = 0.0
         self._has_begun = False
         self.exit_code = 0
 
@@ -85,11 +90,17 @@ class Upkeep:
             self._start(place)
 
     def stop(self) -> None:
-        """Let everything drain and end; a second time: kill everything, and exit with 1."""
+        """Let everything drain and end; a second time: kill everything, and exit with 1.
+
+        Signals that come together are one: `timeout` and some shells signal the process and its
+        group.
+        """
         if self._stopping:
-            self._kill_all()
+            if time.monotonic() - self._stopping_since_s >= _TOGETHER_S:
+                self._kill_all()
             return
         self._stopping = True
+        self._stopping_since_s = time.monotonic()
         for place in self._places():
             place.start_at_s = None
         now_s = time.monotonic()

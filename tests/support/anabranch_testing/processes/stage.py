@@ -120,6 +120,12 @@ class Stage:
     def signal(self, number: signal.Signals = signal.SIGTERM) -> None:
         self.process.send_signal(number)
 
+    def signal_until_it_ends(self) -> None:
+        """Send SIGTERM again and again."""
+        while self.process.poll() is None:
+            self.signal()
+            time.sleep(0.05)
+
     def exit_code(self) -> int:
         """Wait for the launcher's end."""
         return self.process.wait(60)
