@@ -102,6 +102,10 @@ class Catalog:
         self._models: Mapping[str, _Prepared] = MappingProxyType({})
         self._writing = threading.Lock()
 
+    def epoch(self, slot: int) -> int:
+        """Return the epoch in a shared word; 0 while there is none."""
+        return self._load(slot)
+
     # --- what is prepared -----------------------------------------------------------------------
 
     def hold(self, model: str, slot: int, epoch: int, state: ServingState | None) -> None:

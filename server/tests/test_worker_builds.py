@@ -14,7 +14,6 @@ from anabranch_runtime.cancellation import Cancellation
 from anabranch_runtime.served import ServedVersion
 from anabranch_runtime.session_group import SessionGroup
 from anabranch_server.worker.builds import Builds
-from anabranch_server.worker.threads import FreshThreads
 from anabranch_testing.event_loops import on_loop
 from anabranch_testing.graphs import scale_model
 from anabranch_testing.groups import served_version
@@ -60,7 +59,7 @@ def group(tmp_path: Path) -> Group:
 async def _build(
     group: Group, folder: Path, *, spare: float, urgent: bool = False, patience_s: float = 60.0
 ) -> ServedVersion:
-    builds = Builds(FreshThreads(), patience_s, spare=_spare(spare))
+    builds = Builds(patience_s, spare=_spare(spare))
     return await builds.build(cast(SessionGroup, group), scale_plan(folder, 1), urgent=urgent)
 
 

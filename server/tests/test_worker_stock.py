@@ -9,7 +9,6 @@ from anabranch_server.processes.plans import StatePlan
 from anabranch_server.worker.builds import Builds
 from anabranch_server.worker.counting import Counting
 from anabranch_server.worker.stock import Stock, WorkerPlace
-from anabranch_server.worker.threads import FreshThreads
 from anabranch_testing.event_loops import on_loop
 from anabranch_testing.stand_ins import until
 from anabranch_testing.workers import scale_plan, state_of
@@ -21,15 +20,13 @@ class Worker:
     def __init__(self) -> None:
         self.words = SharedWords.create(1)
         self.said: list[FromWorker] = []
-        catalog, threads = Catalog(self.words), FreshThreads()
+        catalog = Catalog(self.words)
         self.counting = Counting(0, catalog)
         self.stock = Stock(
             WorkerPlace(0, 1, 1 << 20),
-            self.words,
             catalog,
             self.counting,
-            threads,
-            Builds(threads, 60.0),
+            Builds(60.0),
             self.said.append,
         )
 

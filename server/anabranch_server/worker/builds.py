@@ -41,7 +41,6 @@ class Builds:
     """Builds versions, a few at a time. Belongs to the event loop.
 
     Args:
-        threads: where builds run.
         patience_s: how long a build may take at the lowest priority.
         most: builds at a time.
         spare: looks how many processors have nothing to do.
@@ -49,15 +48,19 @@ class Builds:
 
     def __init__(
         self,
-        threads: FreshThreads,
         patience_s: float,
         most: int = 2,
         spare: Callable[[], Awaitable[float]] = spare_processors,
     ) -> None:
-        self._threads = threads
+        self._threads = FreshThreads()
         self._patience_s = patience_s
         self._places = asyncio.Semaphore(most)
         self._spare = spare
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a thread is at work, also one that nobody waits for any more."""
+        return self._threads.is_busy
 
     async def build(
         self, group: SessionGroup, version: VersionPlan, *, urgent: bool

@@ -47,7 +47,6 @@ from anabranch_server.processes.messages import (
 from anabranch_server.worker.builds import Builds
 from anabranch_server.worker.counting import Counting
 from anabranch_server.worker.stock import Stock, WorkerPlace
-from anabranch_server.worker.threads import FreshThreads
 from anabranch_wire.errors import AnabranchError
 
 if TYPE_CHECKING:
@@ -86,17 +85,14 @@ class WorkerProcess:
         self._context = DoorContext(
             catalog, boot.config.limits, self._lifecycle, self._access_log, version("anabranch")
         )
-        threads = FreshThreads()
         patience_s = boot.config.switch.prepare_timeout_s * _IDLE_SHARE
         # Users repeated for all rows may amount to what a body may that brings them all.
         most_repeated = boot.config.limits.max_decompressed_bytes
         self._stock = Stock(
             WorkerPlace(boot.index, boot.incarnation, most_repeated),
-            words,
             catalog,
             self._counting,
-            threads,
-            Builds(threads, patience_s),
+            Builds(patience_s),
             self._say,
         )
         self._doors: Doors | None = None

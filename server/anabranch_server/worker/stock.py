@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final
 
 from anabranch_runtime.backends import DenseBackend, load_backend
-from anabranch_runtime.catalog import Catalog, Epochs
+from anabranch_runtime.catalog import Catalog
 from anabranch_runtime.served import ServedVersion
 from anabranch_runtime.session_group import SessionGroup
 from anabranch_server.processes.messages import (
@@ -63,10 +63,8 @@ class Stock:
 
     Args:
         place: which worker this is.
-        epochs: the shared words.
         catalog: what requests see; filled here alone.
         counting: told what was loaded and unloaded.
-        threads: for what takes its time.
         builds: builds versions.
         say: sends a message to the supervisor, if there is one.
     """
@@ -74,18 +72,15 @@ class Stock:
     def __init__(
         self,
         place: WorkerPlace,
-        epochs: Epochs,
         catalog: Catalog,
         counting: Counting,
-        threads: FreshThreads,
         builds: Builds,
         say: Callable[[FromWorker], None],
     ) -> None:
         self._place = place
-        self._epochs = epochs
         self._catalog = catalog
         self._counting = counting
-        self._threads = threads
+        self._threads = FreshThreads()
         self._builds = builds
         self._say = say
         self._loop = asyncio.get_running_loop()
@@ -114,7 +109,7 @@ class Stock:
         if preparing is not None:
             preparing.cancel()
         shelf = self._shelves.get(model)
-        if shelf is not None and epoch > self._epochs.load(shelf.slot) and epoch in shelf.states:
+        if shelf is not None and epoch > self._catalog.epoch(shelf.slot) and epoch in shelf.states:
             self._catalog.forget(model, epoch)
             for number in shelf.drop(epoch):
                 if not shelf.has_version(number):
@@ -164,7 +159,7 @@ class Stock:
         for model, shelf in self._shelves.items():
             for group in shelf.groups:
                 clean &= _close(model, group)
-        return clean and not self._threads.is_busy
+        return clean and not self._threads.is_busy and not self._builds.is_busy
 
     # --- preparing ------------------------------------------------------------------------------
 
@@ -207,7 +202,7 @@ class Stock:
     async def _make_ready(self, shelf: Shelf, told: Prepare) -> None:
         """Build what is missing and hold the state; its shelf is not changed by anybody else."""
         model, epoch, plan = told.model, told.epoch, told.state
-        if epoch < self._epochs.load(shelf.slot):
+        if epoch < self._catalog.epoch(shelf.slot):
             raise Conflict(f"model {model!r}: epoch {epoch} is over")
         had = shelf.states.get(epoch)
         if had is not None and had.plan == plan:
@@ -273,7 +268,7 @@ class Stock:
 
     def _look(self, model: str, shelf: Shelf) -> None:
         """Let go of what has passed, and say which epochs no request reads any more."""
-        epoch = self._epochs.load(shelf.slot)
+        epoch = self._catalog.epoch(shelf.slot)
         if epoch > shelf.current:
             begun = time.monotonic()
             self._catalog.sweep(model)
