@@ -16,6 +16,10 @@ class Connection:
         self.flushed: list[int] = []
         self.settled = 0
         self.fault: Exception | None = None
+        self.is_given_up = False
+
+    def give_up(self) -> None:
+        self.is_given_up = True
 
     def flush(self) -> None:
         self.flushed.append(self.settled)
@@ -96,6 +100,7 @@ def test_a_connection_that_fails_does_not_keep_others_waiting() -> None:
     loop.run_until_complete(asyncio.sleep(0))
 
     assert sound.flushed == [1]
+    assert (broken.is_given_up, sound.is_given_up) == (True, False)
     loop.close()
 
 

@@ -582,6 +582,20 @@ def test_a_caller_may_leave_while_a_long_body_is_decoded(
     assert {code for _, _, code in observed.failures} <= {"CANCELLED"}
 
 
+def test_an_answer_that_cannot_be_given_ends_its_connection(
+    door: HttpDoor, observed: Observed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("a fault of ours")
+
+    with monkeypatch.context() as patched, Peer(door) as unlucky:
+        patched.setattr(Observed, "scored", fail)
+        with pytest.raises((EOFError, ConnectionResetError)):
+            unlucky.ask(row_request(1))
+    with Peer(door) as next_one:
+        assert score(next_one.ask(row_request(2)).body) == 2
+
+
 class HeldCatalog(Catalog):
     """Decoders wait for its answers while its gate is closed."""
 

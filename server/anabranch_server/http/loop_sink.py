@@ -18,6 +18,9 @@ class Settled(Protocol):
     def flush(self) -> None:
         """Write what is ready. Loop thread."""
 
+    def give_up(self) -> None:
+        """Close at once: what was ready cannot be written. Loop thread."""
+
 
 class LoopTicket(Ticket):
     """A ticket whose answer is made on the event loop."""
@@ -72,3 +75,4 @@ class LoopSink:
                 connection.flush()
             except Exception:  # the edge of the loop: the other connections get their answers
                 _LOGGER.exception("internal error", extra={"event": "internal_error"})
+                connection.give_up()  # else its peer would wait for ever

@@ -155,6 +155,10 @@ class OrderedConnection(HttpToolsProtocol):
         self.observer.connection_cut(self.protocol, reason)
         self.transport.abort()
 
+    def give_up(self) -> None:
+        """Close at once, after a fault of ours: which answers were written is not known any more."""
+        self.transport.abort()
+
     # --- answers --------------------------------------------------------------------------------
 
     def flush(self) -> None:
