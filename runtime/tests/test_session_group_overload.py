@@ -54,8 +54,8 @@ def test_a_request_that_would_be_late_is_refused_with_the_time_to_come_back(
     sink.wait(2)
 
     assert counts.shed_reasons == ["estimated_wait", "estimated_wait"]
-    assert 9.0 < refused.value.retry_after_s < 10.1
-    assert 19.0 < refused_again.value.retry_after_s < 20.1
+    assert 5.0 < refused.value.retry_after_s <= 10.0  # however long the machine took since
+    assert 15.0 < refused_again.value.retry_after_s <= 20.0
     assert "it would be too late: 1 requests of 1 rows wait" in refused_again.value.message
 
 

@@ -565,7 +565,7 @@ async def test_nothing_is_published_past_a_worker_that_served_before(
     words.store(0, 6)
     held = HeldModel(0, (6,), _STATE)
     known, late = StandIn(0), StandIn(1)
-    silence_s = 1.5 if end == "silence" else 20.0
+    silence_s = 4.0 if end == "silence" else 20.0
     async with (
         asyncio.TaskGroup() as group,
         _unbegun(tmp_path, words, silence_s=silence_s) as running,
