@@ -99,6 +99,7 @@ class Catalog:
     def __init__(self, epochs: Epochs, *, is_complete: bool = True) -> None:
         self._load = epochs.load
         self._is_complete = is_complete
+        self._missed: frozenset[str] = frozenset()
         self._models: Mapping[str, _Prepared] = MappingProxyType({})
         self._writing = threading.Lock()
 
@@ -126,6 +127,7 @@ class Catalog:
                 raise ValueError(f"model {model!r} has slot {held.slot}, not {slot}")
             states = {} if held is None else held.states
             self._replace(model, _Prepared(slot, {**states, epoch: state}))
+            self._missed -= {model}
 
     def forget(self, model: str, epoch: int) -> None:
         """Drop what is held under `epoch`, which never became current."""
@@ -161,6 +163,11 @@ class Catalog:
             models.pop(model, None)
         self._models = MappingProxyType(models)
 
+    def miss(self, model: str) -> None:
+        """What is current of a model could not be prepared: until it is, there is such a model."""
+        with self._writing:
+            self._missed |= {model}
+
     def complete(self) -> None:
         """Everything that there is was made known: what is not known does not exist."""
         self._is_complete = True
@@ -185,11 +192,13 @@ class Catalog:
 
         Raises:
             NotFound: no such model; names those that there are.
-            Unavailable: no such model, as far as is known while the catalog is not complete.
+            Unavailable: the catalog is not complete yet, or what is current could not be prepared.
         """
         state = self._current(model)
         if state is None and not self._is_complete:
             raise Unavailable(f"model {model[:140]!r} is not loaded yet: the server is starting")
+        if state is None and model in self._missed:
+            raise Unavailable(f"model {model!r} could not be loaded here; it is tried again")
         if state is None:
             known = _listed(sorted(self.states))
             raise NotFound(f"model {model[:140]!r} is not known; known: {known}")
@@ -218,8 +227,7 @@ class Catalog:
 
         Raises:
             NotFound: no such model, version or label.
-            Unavailable: the model or label is known, but nothing of it is loaded; or the catalog is
-                not complete.
+            Unavailable: the model or label is known, but nothing of it is loaded; or as `state`.
         """
         held = self._models.get(model)
         state = None

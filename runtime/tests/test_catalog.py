@@ -112,6 +112,21 @@ def test_what_is_not_known_may_still_come_until_the_catalog_is_complete(tmp_path
         early.resolve("other")
 
 
+def test_a_model_that_could_not_be_prepared_is_not_said_to_be_missing(tmp_path: Path) -> None:
+    catalog = OwnCatalog()
+    catalog.miss("ctr")
+    for ask in (catalog.state, catalog.resolve):
+        with pytest.raises(Unavailable, match="model 'ctr' could not be loaded here"):
+            ask("ctr")
+
+    catalog.publish("ctr", ServingState({1: served_version(scale_model(tmp_path), 1)}, default=1))
+    assert catalog.resolve("ctr").snapshot.version == 1
+    catalog.publish("ctr", None)
+
+    with pytest.raises(NotFound):
+        catalog.resolve("ctr")
+
+
 def test_readiness_needs_every_required_model(catalog: OwnCatalog) -> None:
     assert not catalog.is_ready()
     catalog.publish("broken", ServingState({}, required=False))

@@ -330,6 +330,25 @@ def test_a_broken_file_is_refused_and_changes_nothing(
     assert serving.score() == ScoredBy("1", 1.0)
 
 
+def test_a_current_state_that_cannot_be_prepared_leaves_a_model_without_versions(
+    worker: RunningWorker, tmp_path: Path
+) -> None:
+    worker.hear(Hello)
+    plan = scale_plan(tmp_path, 1)
+    lost = Path(plan.path).rename(tmp_path / "lost")
+    worker.words.store(0, 1)
+    worker.say(Prepare("m", 0, 1, state_of(plan)))
+    worker.hear(CannotPrepare)
+    worker.join()
+    with pytest.raises(urllib.error.HTTPError, match="503"):
+        worker.score()
+
+    lost.rename(plan.path)
+    worker.switch(2, state_of(plan))
+
+    assert worker.score() == ScoredBy("1", 1.0)
+
+
 @pytest.mark.parametrize(
     ("slot", "epoch", "kind"), [(1, 2, "Conflict"), (0, 1, "Conflict"), (0, 2, "Internal")]
 )

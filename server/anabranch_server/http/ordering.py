@@ -156,7 +156,7 @@ class OrderedConnection(HttpToolsProtocol):
         self.transport.abort()
 
     def give_up(self) -> None:
-        """Close at once, after a fault of ours: which answers were written is not known any more."""
+        """Close at once, after a fault of ours: what was written is not known any more."""
         self.transport.abort()
 
     # --- answers --------------------------------------------------------------------------------

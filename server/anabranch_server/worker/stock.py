@@ -175,14 +175,19 @@ class Stock:
             finally:
                 shelf.asked -= 1
         except AnabranchError as error:
-            self._say(CannotPrepare(model, epoch, type(error).__name__, error.message))
+            self._refuse(told, type(error).__name__, error.message)
         except Exception as fault:  # the edge of preparing: one state never ends the worker
             _log.exception("preparing failed", extra={"event": "internal_error", "model": model})
-            text = f"{type(fault).__name__} while preparing"
-            self._say(CannotPrepare(model, epoch, Internal.__name__, text))
+            self._refuse(told, Internal.__name__, f"{type(fault).__name__} while preparing")
         else:
             self._say(Ack(model, epoch, self._place.incarnation))
             self._trace("prepare", begun, {"model": model, "epoch": epoch})
+
+    def _refuse(self, told: Prepare, kind: str, text: str) -> None:
+        """Say why a state cannot be prepared; one that is current already is missed from now on."""
+        if told.epoch == self._catalog.epoch(told.slot):
+            self._catalog.miss(told.model)
+        self._say(CannotPrepare(told.model, told.epoch, kind, text))
 
     def _prepared(self, key: tuple[str, int], task: asyncio.Task[None]) -> None:
         if self._preparing.get(key) is task:
