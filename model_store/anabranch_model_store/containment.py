@@ -4,6 +4,7 @@ Manifests, model.yaml and ONNX files name other files. Whoever opens such a file
 `resolve_inside` first and opens what it returns, which holds no symbolic link any more.
 """
 
+import errno
 import os
 from pathlib import Path
 from typing import Final
@@ -13,6 +14,7 @@ from anabranch_wire.names import check_relative_path
 
 __all__ = ["read_inside", "resolve_file", "resolve_inside"]
 
+_NO_PATH: Final = frozenset((errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL))
 _SHOWN: Final = 120  # characters of a foreign path that a message repeats
 
 
@@ -25,6 +27,7 @@ def resolve_inside(folder: Path, relative: str) -> Path:
     Raises:
         InvalidInput: the text is no relative path, or a link leads out of the folder.
         NotFound: there is no such file or folder.
+        Unavailable: it cannot be reached now.
     """
     check_relative_path(relative)
     try:
@@ -32,9 +35,11 @@ def resolve_inside(folder: Path, relative: str) -> Path:
         found = root.joinpath(relative).resolve(strict=True)
     except (FileNotFoundError, NotADirectoryError):
         raise NotFound(f"{relative}: no such file") from None
-    except (OSError, RuntimeError) as error:  # a loop of links, a name too long, no permission
+    except (OSError, RuntimeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "a loop of symbolic links"
-        raise InvalidInput(f"{relative[:_SHOWN]}: cannot be resolved: {reason}") from None
+        is_lasting = not isinstance(error, OSError) or error.errno in _NO_PATH
+        kind = InvalidInput if is_lasting else Unavailable
+        raise kind(f"{relative[:_SHOWN]}: cannot be resolved: {reason}") from None
     if os.path.commonpath((root, found)) != str(root):
         raise InvalidInput(
             f"{relative}: a symbolic link leads out of the folder; copy the file into it"

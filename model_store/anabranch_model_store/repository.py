@@ -106,7 +106,11 @@ def scan_repository(root: Path, only: Collection[str] | None = None) -> Reposito
     for name in visible_names(root):
         if only is not None and name not in only:
             continue
-        folder = find_model(root, name, ignored)
+        try:
+            folder = find_model(root, name, ignored)
+        except Unavailable as error:
+            ignored.add(Ignored(name, error.message))
+            continue
         if folder is not None:
             models[folder.name] = folder
     return RepositoryScan(MappingProxyType(models), frozenset(ignored))
@@ -134,6 +138,9 @@ def find_model(root: Path, name: str, ignored: set[Ignored]) -> ModelFolder | No
         root: the repository.
         name: of a folder or file in it.
         ignored: gets what is neither model nor version.
+
+    Raises:
+        Unavailable: something lies there that cannot be read now.
     """
     try:
         folder = resolve_inside(root, name)
@@ -146,7 +153,7 @@ def find_model(root: Path, name: str, ignored: set[Ignored]) -> ModelFolder | No
     except InvalidInput as error:
         ignored.add(Ignored(name, error.message))
     except OSError as error:
-        ignored.add(Ignored(name, f"cannot be read: {error.strerror}"))
+        raise Unavailable(f"cannot be read: {error.strerror}") from None
     return None
 
 
@@ -172,7 +179,7 @@ def _versions(
             ignored.add(Ignored(place, error.message))
             continue
         if is_version(name) and path.is_dir():
-            published = (path / FILE_NAME).is_file()
+            published = os.path.isfile(path / FILE_NAME)  # not, where that cannot be seen
             found[int(name)] = VersionFolder(int(name), path, published)
         elif name not in _EXPECTED_FILES:
             ignored.add(Ignored(place, _no_version(path)))

@@ -1,6 +1,7 @@
 """Looks at real folders: what is complete, what is changing, what changed since."""
 
 import asyncio
+import errno
 import logging
 import os
 import shutil
@@ -383,3 +384,44 @@ def test_a_thousand_models_that_do_not_change_cost_little(root: Path) -> None:
     assert all(look.models[name] is seen for name, seen in first.models.items())
     assert min(costs_s) < 0.1
     print(f"1,000 models with 3 versions: {min(costs_s) * 1e3:.0f} ms of processor time a look")
+
+
+def failing(call: Callable[..., object], at: Path) -> Callable[..., object]:
+    """As `call`, but what lies at a place cannot be read."""
+
+    def fails(path: object, *args: object, **kwargs: object) -> object:
+        if Path(os.fspath(path)) == at:  # type: ignore[call-overload]
+            raise OSError(errno.EIO, "Input/output error")
+        return call(path, *args, **kwargs)
+
+    return fails
+
+
+@pytest.mark.parametrize(
+    ("call", "place"),
+    [
+        ("listdir", "m"),  # the model's folder cannot be listed
+        ("stat", "m"),
+        ("lstat", "m"),
+        ("stat", "m/1"),  # a version cannot be looked at
+        ("lstat", "m/1"),
+        ("listdir", "m/1"),
+        ("stat", "m/1/manifest.json"),
+    ],
+)
+def test_what_cannot_be_read_for_a_while_has_not_gone(
+    root: Path, monkeypatch: pytest.MonkeyPatch, call: str, place: str
+) -> None:
+    write(root / "m" / "1" / "manifest.json")
+    write(root / "m" / "2" / "manifest.json")
+    eyes = Eyes(root)
+    assert list(eyes.model().versions) == [1, 2]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, call, failing(getattr(os, call), root / place))
+        write(root / "m" / "3" / "manifest.json")  # so that the folder is listed again
+        os.utime(root / "m" / "1")
+        during = eyes.model()
+
+    assert {1, 2} <= {*during.versions, *during.changing}
+    assert list(eyes.model(after_s=10.0).versions) == [1, 2, 3]

@@ -155,8 +155,8 @@ class _ModelWatch:
         """Return the model; None where the name is none."""
         found = mark(self._path)
         if found is None or found != self._mark:
-            self._find()
-            self._mark = None if found is None or found.is_fresh(moment.wall_s) else found
+            is_known = self._find() and found is not None and not found.is_fresh(moment.wall_s)
+            self._mark = found if is_known else None
         ignored |= self._ignored
         folder = self._folder
         if folder is None:
@@ -175,14 +175,19 @@ class _ModelWatch:
                 changing.add(number)
         return self._same_or_new(folder, versions, frozenset(changing))
 
-    def _find(self) -> None:
-        """List the folder anew."""
+    def _find(self) -> bool:
+        """List the folder anew; returns whether that could be done."""
         ignored: set[Ignored] = set()
-        self._folder = folder = find_model(self._root, self._name, ignored)
+        try:
+            self._folder = folder = find_model(self._root, self._name, ignored)
+        except Unavailable as error:
+            # What cannot be read has not gone: what was known of it stays, until it can be again.
+            self._ignored = frozenset({Ignored(self._name, error.message)})
+            return False
         self._ignored = frozenset(ignored)
         if folder is None:
             self._versions = {}
-            return
+            return True
         known = self._versions
         self._versions = {
             number: (
@@ -192,6 +197,7 @@ class _ModelWatch:
             )
             for number, version in folder.versions.items()
         }
+        return True
 
     def _read_settings(self, folder: ModelFolder, wall_s: float) -> None:
         marks = tuple(mark(os.path.join(self._path, name)) for name in (_SERVING, _MEANING))

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -64,6 +65,16 @@ def mark(path: str) -> FileMark | None:
     return FileMark(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
+def _has_gone(path: str) -> bool:
+    """Whether there is no such folder any more; one that cannot be seen now has not gone."""
+    try:
+        return not stat.S_ISDIR(os.stat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+
+
 class VersionWatch:
     """What is known of one version folder. Owned by one thread at a time.
 
@@ -99,7 +110,7 @@ class VersionWatch:
         try:
             listing = list_files(Path(self._path))
         except AnabranchError as error:
-            if not os.path.isdir(self._path):
+            if _has_gone(self._path):
                 return None
             # Loading it will say what is wrong.
             self._stillness = None
