@@ -12,7 +12,7 @@ from anabranch_server.metrics.totals import Totals
 from anabranch_server.processes.messages import Joined
 from anabranch_server.supervisor.keeper_counts import ReloadCounts
 from anabranch_server.supervisor.scrapes import Scrapes, Sources, reload_series
-from anabranch_server.supervisor.transactions import Transactions
+from anabranch_server.supervisor.transactions import Transactions, TransactionSettings
 from anabranch_server.supervisor.vanishing import Vanishing
 from anabranch_server.supervisor.workers import Pool
 from anabranch_testing.catalogs import OwnCatalog
@@ -44,10 +44,7 @@ async def test_a_scrape_covers_the_whole_server(tmp_path: Path) -> None:
     totals = Totals(tmp_path / "totals", "0" * 16, lambda: reload_series(counts))
     transactions = Transactions(
         SharedWords.create(4),
-        prepare_timeout_s=20,
-        stall_s=20,
-        incarnation=1,
-        expected_workers=2,
+        TransactionSettings(prepare_timeout_s=20, stall_s=20, incarnation=1, expected_workers=2),
     )
     pool = Pool(transactions, totals, 20)
     await transactions.begin(pool)

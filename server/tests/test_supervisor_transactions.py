@@ -23,7 +23,7 @@ from anabranch_server.processes.messages import (
 )
 from anabranch_server.supervisor.effects import Change, WorkerId
 from anabranch_server.supervisor.participants import Participant
-from anabranch_server.supervisor.transactions import Transactions
+from anabranch_server.supervisor.transactions import Transactions, TransactionSettings
 from anabranch_server.supervisor.workers import Pool
 from anabranch_testing.event_loops import on_loop
 from anabranch_testing.stand_ins import StandIn, until
@@ -95,10 +95,7 @@ async def fleet(
     page = words or SharedWords.create(8)
     transactions = Transactions(
         page,
-        prepare_timeout_s=prepare_timeout_s,
-        stall_s=stall_s,
-        incarnation=incarnation,
-        expected_workers=expected,
+        TransactionSettings(prepare_timeout_s, stall_s, incarnation, expected),
         participants=participants,
     )
     totals = Totals(folder / "totals", "0" * 16)
@@ -601,7 +598,8 @@ async def _unbegun(
     folder: Path, words: SharedWords, *, silence_s: float = 20.0
 ) -> AsyncIterator[Fleet]:
     transactions = Transactions(
-        words, prepare_timeout_s=20, stall_s=20, incarnation=2, expected_workers=2
+        words,
+        TransactionSettings(prepare_timeout_s=20, stall_s=20, incarnation=2, expected_workers=2),
     )
     totals = Totals(folder / "totals", "0" * 16)
     running = Fleet(words, totals, transactions, Pool(transactions, totals, silence_s))

@@ -40,7 +40,7 @@ from anabranch_server.supervisor.models import ModelAdministration
 from anabranch_server.supervisor.overview import Overview
 from anabranch_server.supervisor.scrapes import Scrapes, Sources, reload_series
 from anabranch_server.supervisor.tracing import Tracer
-from anabranch_server.supervisor.transactions import Transactions
+from anabranch_server.supervisor.transactions import Transactions, TransactionSettings
 from anabranch_server.supervisor.vanishing import Vanishing
 from anabranch_server.supervisor.watching import Scanner, Watcher
 from anabranch_server.supervisor.workers import Pool
@@ -89,10 +89,12 @@ class SupervisorProcess:
         )
         self._transactions = Transactions(
             words,
-            prepare_timeout_s=config.switch.prepare_timeout_s,
-            stall_s=config.switch.stall_s,
-            incarnation=boot.incarnation,
-            expected_workers=config.workers,
+            TransactionSettings(
+                prepare_timeout_s=config.switch.prepare_timeout_s,
+                stall_s=config.switch.stall_s,
+                incarnation=boot.incarnation,
+                expected_workers=config.workers,
+            ),
             on_published=self._published,
             on_missed=lambda model: self._keeping.miss(model),
         )

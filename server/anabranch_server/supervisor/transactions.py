@@ -1,10 +1,9 @@
-"""Switches carried out: what the agreement decides becomes messages, timers and shared words."""
+"""Switches carried out: what the agreement decides becomes messages and shared words."""
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from typing import Final
+from dataclasses import dataclass
 
 from anabranch_server.processes.messages import (
     Ack,
@@ -26,19 +25,32 @@ from anabranch_server.supervisor.effects import (
     Send,
     WorkerId,
 )
+from anabranch_server.supervisor.greetings import Greetings
 from anabranch_server.supervisor.leases import Leases
 from anabranch_server.supervisor.participants import Participant, Words, Workers
+from anabranch_server.supervisor.patience import LeaseCheck, Patience
 from anabranch_wire.errors import AnabranchError, Internal, Unavailable
 
-__all__ = ["Transactions"]
+__all__ = ["TransactionSettings", "Transactions"]
 
 _log = logging.getLogger(__name__)
 
-_ADOPT_S: Final = 5.0
-"""How long to wait for workers that might know what a shared word means."""
 
-_LEASE_CHECKS: Final = 4
-"""How often within `switch.stall_s` leases are looked at."""
+@dataclass(frozen=True, slots=True)
+class TransactionSettings:
+    """What a supervisor is told about its switches.
+
+    Attributes:
+        prepare_timeout_s: how long a worker may take to answer.
+        stall_s: how long a worker may keep what is no longer current.
+        incarnation: of this supervisor, from 1.
+        expected_workers: number of workers that the launcher keeps.
+    """
+
+    prepare_timeout_s: float
+    stall_s: float
+    incarnation: int
+    expected_workers: int
 
 
 class Transactions:
@@ -46,10 +58,7 @@ class Transactions:
 
     Args:
         words: the epoch page, writable.
-        prepare_timeout_s: how long a worker may take to answer.
-        stall_s: how long a worker may keep what is no longer current.
-        incarnation: of this supervisor, from 1.
-        expected_workers: number of workers that the launcher keeps.
+        settings: what this supervisor was told about switches.
         participants: take part in this order, and give up in the reverse one.
         on_published: is told after each publication.
         on_missed: is told the model of which a worker could not prepare what is current.
@@ -61,37 +70,29 @@ class Transactions:
     def __init__(
         self,
         words: Words,
+        settings: TransactionSettings,
         *,
-        prepare_timeout_s: float,
-        stall_s: float,
-        incarnation: int,
-        expected_workers: int,
         participants: Sequence[Participant] = (),
         on_published: Callable[[Change], None] = lambda change: None,
         on_missed: Callable[[str], None] = lambda model: None,
     ) -> None:
         self._words = words
-        self._prepare_timeout_s = prepare_timeout_s
-        self._stall_s = stall_s
-        self._incarnation = incarnation
-        self._expected = expected_workers
+        self._settings = settings
         self._participants = participants
         self._on_published = on_published
         self._on_missed = on_missed
         self._loop = asyncio.get_running_loop()
         self._pool: Workers | None = None
-        self._early: dict[WorkerId, Hello] = {}
-        self._early_releases: list[tuple[WorkerId, Released]] = []
-        self._greeting = asyncio.Event()
+        self._greetings = Greetings(settings.expected_workers)
         self._agreement: Agreement | None = None
         self._adopted: dict[str, StatePlan] = {}
         self._serving: Serving | None = None
         self.found_answering = False
         self._leases = Leases()
-        self._patience: dict[WorkerId, asyncio.TimerHandle] = {}
+        self._lease_check: LeaseCheck | None = None
+        self._patience = Patience(settings.prepare_timeout_s, self._is_owing, self._expire)
         self._turns: dict[str, asyncio.Lock] = {}
         self._outcomes: dict[int, asyncio.Future[AnabranchError | None]] = {}
-        self._lease_check: asyncio.TimerHandle | None = None
 
     async def begin(self, pool: Workers) -> None:
         """Take over what workers serve already, and begin to give orders."""
@@ -102,9 +103,9 @@ class Transactions:
             if (epoch := self._words.load(slot)) > 0
         }
         if words:
-            await self._wait_for_hellos(pool, words)
-        hellos, self._early = self._early, {}
-        agreement = Agreement(words, hellos, self._words.words, self._incarnation)
+            await self._greetings.gather(pool, words)
+        hellos = self._greetings.take_hellos()
+        agreement = Agreement(words, hellos, self._words.words, self._settings.incarnation)
         self._agreement = agreement
         now_s = self._loop.time()
         for change in agreement.current.values():
@@ -114,11 +115,10 @@ class Transactions:
             self._on_published(change)
         for worker, hello in hellos.items():
             self._greet(worker, hello)
-        for worker, released in self._early_releases:
+        for worker, released in self._greetings.take_releases():
             self.answered(worker, released)
-        self._early_releases.clear()
-        self._check_leases()
-        self._greeting.set()
+        self._lease_check = LeaseCheck(self._leases, self._settings.stall_s, pool)
+        self._greetings.ring()
         self.found_answering = any(hello.is_open for hello in hellos.values())
         if self._adopted:
             _log.info(
@@ -126,38 +126,6 @@ class Transactions:
                 ", ".join(sorted(self._adopted)),
                 extra={"event": "adopted", "models": sorted(self._adopted)},
             )
-
-    async def _wait_for_hellos(self, pool: Workers, words: Mapping[int, int]) -> None:
-        """Wait for those who served before this supervisor did, or for their death.
-
-        Nobody may be left out: whoever answers requests has to prepare what is published next.
-        """
-        with suppress(TimeoutError):  # somebody has to be attached first
-            async with asyncio.timeout(_ADOPT_S):
-                while len(self._early) < self._expected and not self._is_explained(words):
-                    await self._next_greeting()
-        elders = pool.unheard()
-        while elders & pool.unheard():
-            await self._next_greeting()
-        if len(self._early) < self._expected and not self._is_explained(words):
-            _log.warning(
-                "some of what was served is known to nobody any more and is loaded anew",
-                extra={"event": "adoption_incomplete"},
-            )
-
-    async def _next_greeting(self) -> None:
-        """Wait until a worker says hello, or dies."""
-        self._greeting.clear()
-        await self._greeting.wait()
-
-    def _is_explained(self, words: Mapping[int, int]) -> bool:
-        known = {
-            held.slot
-            for hello in self._early.values()
-            for held in hello.models.values()
-            if words.get(held.slot) in held.epochs
-        }
-        return known == set(words)
 
     def serve(self, *, has_been_ready: bool) -> None:
         """Tell workers that the first look at the repository is over; again where that changes."""
@@ -168,10 +136,9 @@ class Transactions:
 
     def close(self) -> None:
         """Give no more orders."""
-        for timer in (*self._patience.values(), self._lease_check):
-            if timer is not None:
-                timer.cancel()
-        self._patience.clear()
+        self._patience.close()
+        if self._lease_check is not None:
+            self._lease_check.close()
 
     # --- what is true ---------------------------------------------------------------------------
 
@@ -243,9 +210,9 @@ class Transactions:
     async def _wait_for_workers(self, model: str) -> None:
         """Wait until there is a worker: at a start, or where the only one was just replaced."""
         try:
-            async with asyncio.timeout(self._prepare_timeout_s):
+            async with asyncio.timeout(self._settings.prepare_timeout_s):
                 while self._agreement is None or not self._agreement.has_workers():
-                    await self._next_greeting()
+                    await self._greetings.wait()
         except TimeoutError:
             raise Unavailable(f"model {model!r}: no worker is there to prepare it") from None
 
@@ -289,16 +256,16 @@ class Transactions:
     def greeted(self, worker: WorkerId, hello: Hello) -> None:
         """See `Attendant`."""
         if self._agreement is None:
-            self._early[worker] = hello
+            self._greetings.keep_hello(worker, hello)
         else:
             self._greet(worker, hello)
-        self._greeting.set()
+        self._greetings.ring()
 
     def answered(self, worker: WorkerId, message: Ack | CannotPrepare | Released) -> None:
         """See `Attendant`."""
         if self._agreement is None:
             if isinstance(message, Released):
-                self._early_releases.append((worker, message))
+                self._greetings.keep_release(worker, message)
             return  # the rest answers another supervisor
         match message:
             case Ack(model, epoch):
@@ -309,17 +276,17 @@ class Transactions:
             case Released(model, epoch):
                 self._leases.release(worker, model, epoch)
                 return
-        self._calm(worker)
+        self._patience.renew(worker)
         self._carry_out(effects)
 
     def lost(self, worker: WorkerId) -> None:
         """See `Attendant`."""
-        self._early.pop(worker, None)
+        self._greetings.forget(worker)
         self._leases.drop(worker)
-        self._calm(worker)
+        self._patience.renew(worker)
         if self._agreement is not None:
             self._carry_out(self._agreement.lose(worker))
-        self._greeting.set()
+        self._greetings.ring()
 
     def _greet(self, worker: WorkerId, hello: Hello) -> None:
         for model, held in hello.models.items():
@@ -341,7 +308,7 @@ class Transactions:
             match effect:
                 case Send(worker, message):
                     self._pool.send(worker, message)
-                    self._expect(worker)
+                    self._patience.expect(worker)
                 case Kill(worker, reason, why):
                     self._pool.kill(worker, reason, why)
                 case Missed(change):
@@ -357,37 +324,11 @@ class Transactions:
                     if error is not None and outcome is not None and not outcome.done():
                         outcome.set_result(error)
 
-    def _expect(self, worker: WorkerId) -> None:
-        """Give a worker that owes an answer its time, unless that is running already."""
-        is_owing = self._talks.is_owing(worker)
-        if is_owing and worker not in self._patience:
-            self._patience[worker] = self._loop.call_later(
-                self._prepare_timeout_s, self._expire, worker
-            )
-        elif not is_owing and (timer := self._patience.pop(worker, None)):
-            timer.cancel()
-
-    def _calm(self, worker: WorkerId) -> None:
-        """Begin a worker's time anew: it answered. Many answers may be owed, one by one."""
-        if timer := self._patience.pop(worker, None):
-            timer.cancel()
-        if self._agreement is not None:
-            self._expect(worker)
+    def _is_owing(self, worker: WorkerId) -> bool:
+        return self._agreement is not None and self._agreement.is_owing(worker)
 
     def _expire(self, worker: WorkerId) -> None:
-        del self._patience[worker]
         self._carry_out(self._talks.expire(worker))
-        self._expect(worker)
-
-    def _check_leases(self) -> None:
-        assert self._pool is not None
-        self._lease_check = self._loop.call_later(self._stall_s / _LEASE_CHECKS, self._check_leases)
-        for overdue in list(self._leases.overdue(self._loop.time(), self._stall_s)):
-            why = (
-                f"it has read epoch {overdue.epoch} of model {overdue.model} "
-                f"for {overdue.age_s:.0f} s longer than it was current"
-            )
-            self._pool.kill(overdue.worker, "stale_lease", why)
 
 
 def _give_up(prepared: Sequence[Participant], change: Change) -> None:
