@@ -1,6 +1,7 @@
 """A real loader process behind a real link: good, broken and deadly versions."""
 
 import asyncio
+import errno
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -11,9 +12,11 @@ import numpy as np
 import pytest
 
 from anabranch_publish import publish_version
+from anabranch_server.loader.building import GraphBuilder
+from anabranch_server.loader.examination import examine
 from anabranch_server.loader.standing import be_first_to_go
 from anabranch_server.processes.arrays import array_of
-from anabranch_server.processes.messages import LoadVersion, Progress
+from anabranch_server.processes.messages import LoadVersion, Progress, Refused
 from anabranch_server.supervisor.loader_link import LoaderLink
 from anabranch_testing.event_loops import on_loop
 from anabranch_testing.graphs import scale_model
@@ -230,3 +233,22 @@ def test_a_process_without_proc_stays_as_it_is(tmp_path: Path) -> None:
     be_first_to_go(tmp_path / "missing")
     be_first_to_go(tmp_path)
     assert int((tmp_path / "oom_score_adj").read_text()) > 0
+
+
+@pytest.mark.parametrize("call", ["listdir", "stat", "lstat"])
+def test_a_file_system_that_fails_for_a_while_makes_a_version_unavailable(
+    model: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    def fails(path: object, *args: object, **kwargs: object) -> object:
+        if str(path).startswith(str(model / "1")):
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        return works(path, *args, **kwargs)
+
+    works = getattr(os, call)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, call, fails)
+        found = examine(request(model), ignore, GraphBuilder(model.parent / "cache"))
+
+    assert isinstance(found, Refused)
+    assert (found.kind, str(model) in found.error) == ("Unavailable", False)
+    assert "Input/output error" in found.error

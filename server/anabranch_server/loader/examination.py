@@ -13,7 +13,7 @@ from anabranch_runtime.backends.ort_runner import OrtModelRunner
 from anabranch_server.loader.building import GraphBuilder
 from anabranch_server.loader.version_plans import version_plan
 from anabranch_server.processes.messages import Found, LoadVersion, Phase, Progress, Refused
-from anabranch_wire.errors import AnabranchError
+from anabranch_wire.errors import AnabranchError, Unavailable
 from anabranch_wire.manifest import FILE_NAME
 from anabranch_wire.names import ModelName
 
@@ -49,6 +49,10 @@ def examine(
         plan = version_plan(builder.build(prepared, runner))
     except AnabranchError as error:
         return Refused(request.number, type(error).__name__, error.message)
+    except OSError as error:  # it may pass: the version is tried again after a while
+        return Refused(
+            request.number, Unavailable.__name__, f"the version cannot be read: {error.strerror}"
+        )
     except MemoryError:
         text = "the version needs more memory than there is to look at it"
         return Refused(request.number, "TooLarge", text)
