@@ -96,6 +96,14 @@ def test_a_second_signal_ends_everything_at_once(stage: Stage) -> None:
     assert {e["signal"] for e in stage.events() if e["event"] == "process_ended"} == {9}
 
 
+def test_a_terminal_that_is_closed_drains(stage: Stage) -> None:
+    started(stage)
+
+    stage.signal(signal.SIGHUP)
+
+    assert stage.exit_code() == 0
+
+
 def test_signals_that_come_together_are_one(stage: Stage) -> None:
     started(stage)
 

@@ -1,3 +1,5 @@
+import hashlib
+import json
 import logging
 import os
 from pathlib import Path
@@ -74,6 +76,18 @@ def test_no_truncated_file_is_taken(tmp_path: Path, caplog: pytest.LogCaptureFix
         assert not (tmp_path / "ctr.json").exists()
     assert "renamed to ctr.json.aside" in caplog.text
     assert {vars(line)["event"] for line in caplog.records} == {"record_unreadable"}
+
+
+def test_the_file_of_an_older_release_without_later_fields_is_taken(tmp_path: Path) -> None:
+    document = {"format": 1, "model": "ctr", "hold": {"version": 42, "delta": 3}, "labels": {}}
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    signed = {**document, "check": hashlib.sha256(text.encode()).hexdigest()}
+    (tmp_path / "ctr.json").write_text(json.dumps(signed))
+
+    record = Records(tmp_path).read("ctr")
+
+    assert record is not None
+    assert record.hold == Hold(42, 3)
 
 
 def test_a_newer_format_is_set_aside_and_said(

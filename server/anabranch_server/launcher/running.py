@@ -25,7 +25,8 @@ def run_launcher(
 ) -> int:
     """Serve until SIGTERM or SIGINT, and return the exit code. Main thread.
 
-    A first signal drains, a second one kills everything, with exit code 1.
+    A first signal drains, a second one kills everything, with exit code 1. A terminal that is closed
+    (SIGHUP) drains too, unless that is ignored, as under `nohup`.
 
     Args:
         config: all that the server is told.
@@ -39,7 +40,9 @@ def run_launcher(
     for note in config.notes:
         _log.warning("%s", note, extra={"event": "setting_note"})
     _raise_open_files()
-    stops = (signal.SIGTERM, signal.SIGINT)
+    stops = [signal.SIGTERM, signal.SIGINT]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        stops.append(signal.SIGHUP)
     with caught_signals(*stops, signal.SIGCHLD) as signals, opened_estate(config) as estate:
         poller = Poller()
         starter = Starter(config, estate, programs)

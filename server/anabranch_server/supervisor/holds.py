@@ -128,7 +128,7 @@ class Records:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             self._set_aside(path, model, f"is damaged: {error}")
             return None
-        if record.model != model or record.check != _digest(record):
+        if record.model != model or record.check != _digest(data):
             self._set_aside(path, model, "is damaged: it does not match its own digest")
             return None
         return record
@@ -139,7 +139,8 @@ class Records:
         Raises:
             Unavailable: it cannot be written; what was there before still is.
         """
-        data = msgspec.json.encode(msgspec.structs.replace(record, check=_digest(record)))
+        check = _digest(msgspec.json.encode(record))
+        data = msgspec.json.encode(msgspec.structs.replace(record, check=check))
         path = self._path(record.model)
         beside = path.with_name(f".{path.name}.new")
         try:
@@ -173,9 +174,15 @@ class Records:
         _report(model, f"{reason}; it was renamed to {path.name}.aside")
 
 
-def _digest(record: ModelRecord) -> str:
-    unsigned = msgspec.json.encode(msgspec.structs.replace(record, check=""))
-    return hashlib.sha256(unsigned).hexdigest()
+def _digest(data: bytes) -> str:
+    """Digest of what a document says beside its own digest.
+
+    It is taken of the document, not of what this release makes of it: one that an older release
+    wrote lacks the fields that came later.
+    """
+    document = msgspec.json.decode(data, type=dict[str, object])
+    document.pop("check", None)
+    return hashlib.sha256(msgspec.json.encode(document, order="deterministic")).hexdigest()
 
 
 def _report(model: str, reason: str) -> None:
