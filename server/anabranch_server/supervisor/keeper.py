@@ -12,8 +12,9 @@ from typing import Final
 from anabranch_server.administration import Action, ActionRequest
 from anabranch_server.processes.plans import StatePlan
 from anabranch_server.supervisor.keeper_actions import carry_out, check_action
-from anabranch_server.supervisor.keeper_state import KeptModel, Surroundings
+from anabranch_server.supervisor.keeper_state import KeptModel
 from anabranch_server.supervisor.operations import Operation
+from anabranch_server.supervisor.surroundings import Surroundings
 from anabranch_server.supervisor.watching import SeenModel
 from anabranch_wire.errors import AnabranchError, Conflict, Internal
 
@@ -85,7 +86,7 @@ class ModelKeeper:
         self._operation = operation
 
         async def act() -> None:
-            self.kept.on_progress = operation.advance
+            self.kept.loads.on_progress = operation.advance
             try:
                 if action == "reload":
                     await look()
@@ -99,7 +100,7 @@ class ModelKeeper:
                 operation.finish(Internal(f"{type(fault).__name__} during {action}"))
                 raise
             finally:
-                self.kept.on_progress = lambda progress: None
+                self.kept.loads.on_progress = lambda progress: None
             operation.finish(error)
 
         self._jobs.append(act)

@@ -1,11 +1,15 @@
-"""What is said and counted about one model: the reload line, notes, failures."""
+"""What is said, counted and remembered of one model: the reload line, notes, failures."""
 
+import asyncio
 import logging
 from collections.abc import Mapping
 
+from anabranch_server.load_failures import FailureReason, failure_reason
 from anabranch_server.processes.plans import VersionPlan
+from anabranch_server.supervisor.desired import Desired, Facts, namers
 from anabranch_server.supervisor.keeper_counts import ReloadCounts, ReloadKind
-from anabranch_wire.errors import AnabranchError
+from anabranch_server.supervisor.keeper_failures import Failures, of_version
+from anabranch_wire.errors import AnabranchError, Conflict, NotFound
 
 __all__ = ["ReloadReports"]
 
@@ -13,16 +17,21 @@ _log = logging.getLogger(__name__)
 
 
 class ReloadReports:
-    """Log lines and counters of one model. Belongs to the event loop.
+    """Log lines, counters and failures of one model. Belongs to the event loop.
 
     Args:
         model: its name.
         counts: of all models.
+
+    Attributes:
+        failures: what could not be served.
     """
 
     def __init__(self, model: str, counts: ReloadCounts) -> None:
         self._model = model
         self._counts = counts
+        self.failures = Failures()
+        self._said: tuple[object, ...] = ()
 
     def served(
         self,
@@ -55,9 +64,28 @@ class ReloadReports:
         self._counts.served(self._model, kind, seconds)
 
     def failed(
-        self, kind: ReloadKind, number: int | None, error: AnabranchError, reason: str
+        self,
+        number: int | None,
+        error: AnabranchError,
+        fingerprint: str | None = None,
+        *,
+        kind: ReloadKind = "version",
+        reason: FailureReason | None = None,
     ) -> None:
-        """A version is not served, or the model not as its files say."""
+        """A version is not served, or the model not as its files say.
+
+        Args:
+            number: of the version; None for the model.
+            error: what went wrong.
+            fingerprint: of the version's files; with it the error is held against them.
+            kind: of what was tried.
+            reason: why, in one word; None is that of the error.
+        """
+        reason = reason or failure_reason(error)
+        if number is not None and fingerprint is not None:
+            now_s = asyncio.get_running_loop().time()
+            self.failures.note(number, fingerprint, error, now_s)
+        self.failures.show(number, error, reason)
         self._counts.failed(self._model, kind, reason)
         _log.error(
             "model %s: %s%s",
@@ -74,6 +102,32 @@ class ReloadReports:
                 "reason": reason,
             },
         )
+
+    def unserved(self, wanted: Desired, facts: Facts) -> AnabranchError | None:
+        """Report, once, versions that are named but not there, and those that are behind.
+
+        One whose files are still being copied is waited for. Returns the first error.
+        """
+        missing = tuple(n for n in wanted.missing if n not in facts.present.changing)
+        said, self._said = self._said, (missing, wanted.behind)
+        if said == self._said:
+            return None
+        first: AnabranchError | None = None
+        error: AnabranchError
+        for number in missing:
+            if self.failures.error_of(number) is None:
+                named = ", ".join(namers(number, facts))
+                error = NotFound(f"the repository has no such version, but {named} asks for it")
+                self.failed(number, error)
+                first = first or of_version(number, error)
+        for number in wanted.behind:
+            error = Conflict(
+                "it has seen older events than the version that is served; publish one that has "
+                "caught up, load it by number, or set catch_up: allow in serving.yaml"
+            )
+            self.failed(number, error, reason="behind")
+            first = first or of_version(number, error)
+        return first
 
     def notes(self, plan: VersionPlan) -> None:
         """A version can be served, but not as well as it could be."""

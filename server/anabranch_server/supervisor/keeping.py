@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from anabranch_server.supervisor.keeper import ModelKeeper
-from anabranch_server.supervisor.keeper_state import Surroundings
+from anabranch_server.supervisor.surroundings import Surroundings
 from anabranch_server.supervisor.watching import Look, Watcher
 from anabranch_wire.errors import NotFound
 from anabranch_wire.names import check_model_name

@@ -33,12 +33,12 @@ from anabranch_server.supervisor.announcement import Announcement
 from anabranch_server.supervisor.effects import Change
 from anabranch_server.supervisor.holds import Records
 from anabranch_server.supervisor.keeper_counts import ReloadCounts
-from anabranch_server.supervisor.keeper_state import Surroundings
 from anabranch_server.supervisor.keeping import Keeping
 from anabranch_server.supervisor.loader_link import LoaderLink
 from anabranch_server.supervisor.models import ModelAdministration
 from anabranch_server.supervisor.overview import Overview
 from anabranch_server.supervisor.scrapes import Scrapes, Sources, reload_series
+from anabranch_server.supervisor.surroundings import Surroundings
 from anabranch_server.supervisor.tracing import Tracer
 from anabranch_server.supervisor.transactions import Transactions, TransactionSettings
 from anabranch_server.supervisor.vanishing import Vanishing

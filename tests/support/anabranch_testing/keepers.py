@@ -11,9 +11,9 @@ from anabranch_server.processes.messages import Found, LoadVersion, Progress
 from anabranch_server.processes.plans import RowPlan, StatePlan, VersionPlan
 from anabranch_server.supervisor.holds import Records
 from anabranch_server.supervisor.keeper_counts import ReloadCounts
-from anabranch_server.supervisor.keeper_state import Surroundings, VersionLoader
 from anabranch_server.supervisor.keeping import Keeping
 from anabranch_server.supervisor.models import ModelAdministration
+from anabranch_server.supervisor.surroundings import Surroundings, VersionLoader
 from anabranch_server.supervisor.watching import Scanner, Watcher
 from anabranch_wire.errors import AnabranchError, Corrupt
 

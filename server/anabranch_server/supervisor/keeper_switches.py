@@ -1,0 +1,188 @@
+"""What workers serve of one model, and what people asked for: changed, and written down, together.
+
+Invariant: what a restart finds in the records is what was last decided to be served.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from anabranch_server.processes.plans import StatePlan, VersionPlan
+from anabranch_server.supervisor.desired import Intent, Loaded
+from anabranch_server.supervisor.holds import ModelRecord
+from anabranch_server.supervisor.keeper_counts import ReloadKind
+from anabranch_server.supervisor.keeper_failures import of_version
+from anabranch_server.supervisor.keeper_reports import ReloadReports
+from anabranch_server.supervisor.keeper_shelf import Past, Shelf
+from anabranch_server.supervisor.surroundings import Surroundings
+from anabranch_wire.errors import AnabranchError, Unavailable
+
+__all__ = ["Switches"]
+
+_AGAIN_S: Final = 10.0
+"""When a switch is tried again that failed for a reason which may pass."""
+
+
+class Switches:
+    """Switches one model from state to state. Belongs to its keeper's task.
+
+    Args:
+        name: of the model.
+        around: what it works with.
+        reports: of the model.
+        adopted: what workers serve already.
+
+    Attributes:
+        state: what workers serve; None before the first switch, and when the model is gone.
+        intent: what people asked for.
+        shelf: the model's versions.
+        leaving: versions that go with the switch at work.
+    """
+
+    def __init__(
+        self, name: str, around: Surroundings, reports: ReloadReports, adopted: StatePlan | None
+    ) -> None:
+        record = around.records.read(name)
+        is_ours = record is not None and record.launch == around.launch
+        self.state = adopted
+        self.intent = _intent(record, is_ours=is_ours)
+        self.shelf = Shelf(adopted, record)
+        self.leaving: frozenset[int] = frozenset()
+        self._name = name
+        self._around = around
+        self._reports = reports
+        self._refused: tuple[StatePlan | None, float] | None = None
+        self._epoch = record.epoch if record is not None and is_ours else 0
+
+    def is_refused(self, state: StatePlan) -> bool:
+        """Whether it is the state itself that could not be switched to last."""
+        return self._refused is not None and self._refused[0] == state
+
+    def next_retry_s(self) -> float | None:
+        """Return when that state may be tried again by itself, on the event loop's clock."""
+        return None if self._refused is None else self._refused[1]
+
+    async def switch(
+        self, state: StatePlan | None, intent: Intent, kind: ReloadKind
+    ) -> AnabranchError | None:
+        """Make `state` what is served; returns why that failed.
+
+        Args:
+            state: what to serve; None when the model is gone.
+            intent: what people ask for, kept with the state.
+            kind: of what is switched to, for logs and metrics.
+        """
+        shelf, old = self.shelf, self.state
+        fresh = [] if state is None else shelf.fresh(state)
+        in_memory = shelf.of(state)
+        past = shelf.past_after(old, state)
+        self.leaving = frozenset(shelf.in_memory.keys() - in_memory.keys())
+        decide = self._deciding(intent, past, in_memory)
+        begun_s = time.monotonic()
+        try:
+            await self._around.switching.switch(self._name, state, decide)
+        except AnabranchError as error:
+            return self._not_switched(state, fresh, error)
+        finally:
+            self.leaving = frozenset()
+        self.state, self.intent, self._refused = state, intent, None
+        shelf.switch(state, past)
+        if state is None:
+            self._reports.gone()
+        else:
+            self._switched(old, state, fresh, kind, round((time.monotonic() - begun_s) * 1e3, 1))
+        return None
+
+    def _not_switched(
+        self, state: StatePlan | None, fresh: list[VersionPlan], error: AnabranchError
+    ) -> AnabranchError:
+        """Hold it against the newest version that workers lack, or against the state; return it."""
+        if fresh and not isinstance(error, Unavailable):
+            number = max(plan.version for plan in fresh)
+            self._reports.failed(number, error, self.shelf.found[number].fingerprint)
+            self.shelf.give_back(number)
+            return of_version(number, error)
+        again_s = _AGAIN_S if isinstance(error, Unavailable) else float("inf")
+        self._refused = (state, _now_s() + again_s)
+        self._reports.failed(None, error)
+        return error
+
+    def _switched(
+        self,
+        old: StatePlan | None,
+        state: StatePlan,
+        fresh: list[VersionPlan],
+        kind: ReloadKind,
+        switching_ms: float,
+    ) -> None:
+        """Say and count what is served now."""
+        new = {plan.version: plan for plan in fresh if plan.version in state.served}
+        for plan in new.values():
+            if plan.published is not None and self._around.is_serving():
+                self._reports.published(kind, time.time() - plan.published)
+        if kind == "rollback" and state.default is not None:
+            new[state.default] = self.shelf.in_memory[state.default].plan
+        for number, plan in sorted(new.items()):
+            phase_ms = {**self.shelf.take_phases(number), "switching": switching_ms}
+            self._reports.served(kind, number, plan, phase_ms)
+        if not new and (state.versions or (old is not None and old.versions)):
+            default = state.default
+            answering = None if default is None else self.shelf.in_memory[default].plan
+            self._reports.served("config", default, answering, {"switching": switching_ms})
+
+    def _deciding(
+        self, intent: Intent, past: Past, in_memory: Mapping[int, Loaded]
+    ) -> Callable[[int], Awaitable[None]]:
+        """Return what makes a decision durable, given its epoch."""
+
+        async def decide(epoch: int) -> None:
+            record = ModelRecord(
+                model=self._name,
+                hold=intent.hold,
+                labels=dict(intent.labels),
+                launch=self._around.launch,
+                epoch=epoch,
+                committed=time.time(),
+                versions=tuple(Shelf.records(in_memory)),
+                history=past.served,
+                answered=past.answered,
+                loads=tuple(sorted(intent.loads)),
+                unloads=tuple(sorted(intent.unloads)),
+                unloaded=intent.unloaded,
+            )
+            await asyncio.to_thread(self._around.records.write, record)
+            self._epoch = epoch
+
+        return decide
+
+    async def keep_intent(self, intent: Intent) -> AnabranchError | None:
+        """Remember what people asked for where nothing has to be switched for it."""
+        if intent == self.intent:
+            return None
+        try:
+            await self._deciding(intent, self.shelf.past, self.shelf.in_memory)(self._epoch)
+        except AnabranchError as error:
+            self._reports.failed(None, error)
+            return error
+        self.intent = intent
+        return None
+
+
+def _intent(record: ModelRecord | None, *, is_ours: bool) -> Intent:
+    """What people asked for; loads and unloads only as long as the launcher lives."""
+    if record is None:
+        return Intent()
+    if not is_ours:
+        return Intent(record.hold, record.labels)
+    return Intent(
+        record.hold,
+        record.labels,
+        frozenset(record.loads),
+        frozenset(record.unloads),
+        record.unloaded,
+    )
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()

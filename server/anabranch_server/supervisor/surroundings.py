@@ -1,0 +1,49 @@
+"""What the keepers of all models work with."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from anabranch_server.processes.messages import Found, LoadVersion, Progress
+from anabranch_server.supervisor.holds import Records
+from anabranch_server.supervisor.keeper_counts import ReloadCounts
+from anabranch_server.supervisor.switching import Switching
+
+__all__ = ["Surroundings", "VersionLoader"]
+
+
+class VersionLoader(Protocol):
+    """Has versions looked at; see `LoaderLink`."""
+
+    async def load(self, request: LoadVersion, on_progress: Callable[[Progress], None]) -> Found:
+        """Return what was found, or raise why it cannot be served."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What every model's keeper works with.
+
+    Attributes:
+        switching: makes states current.
+        loader: looks at versions.
+        records: what survives a restart.
+        counts: of what happened.
+        launch: name of the running launcher.
+        workers: worker processes.
+        cores: executors of a worker where a deployment names no number.
+        available_bytes: memory that the machine has left; None where it is not known.
+        is_serving: whether requests are being answered, so that loading must not disturb.
+        in_use: graph files of all models that workers may be told of; filled in by `Keeping`.
+    """
+
+    switching: Switching
+    loader: VersionLoader
+    records: Records
+    counts: ReloadCounts
+    launch: str
+    workers: int
+    cores: int
+    available_bytes: Callable[[], int | None]
+    is_serving: Callable[[], bool]
+    in_use: Callable[[], tuple[str, ...]] = tuple
