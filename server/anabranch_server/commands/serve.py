@@ -185,10 +185,7 @@ def serve(
     from anabranch_server.launcher import run_launcher
 
     check_distributions()  # refused before a port is taken
-    exit_code = run_launcher(told)
-    for number in (signal.SIGTERM, signal.SIGINT):  # all has ended: nothing changes the code now
-        signal.signal(number, signal.SIG_IGN)
-    raise typer.Exit(exit_code)
+    raise typer.Exit(run_launcher(told))
 
 
 def _leave(*_: object) -> NoReturn:

@@ -25,8 +25,9 @@ def run_launcher(
 ) -> int:
     """Serve until SIGTERM or SIGINT, and return the exit code. Main thread.
 
-    A first signal drains, a second one kills everything, with exit code 1. A terminal that is closed
-    (SIGHUP) drains too, unless that is ignored, as under `nohup`.
+    A first signal drains, a second one kills everything, with exit code 1. A terminal that is
+    closed (SIGHUP) drains too, unless that is ignored, as under `nohup`. Signals are ignored once
+    this returns: all has ended, and nothing changes the exit code any more.
 
     Args:
         config: all that the server is told.
@@ -68,6 +69,8 @@ def run_launcher(
             upkeep.tick()
             if os.getpid() == 1:
                 _reap_orphans(upkeep.pids)
+    for number in stops:
+        signal.signal(number, signal.SIG_IGN)
     _log.info("stopped", extra={"event": "stopped"})
     return upkeep.exit_code
 
