@@ -1,5 +1,6 @@
 """gRPC doors and calls for tests."""
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import cast
@@ -118,6 +119,7 @@ class HeldGroup:
         """Keep `ticket`, or raise what the test wants."""
         if self.refuse_with is not None:
             raise self.refuse_with
+        ticket.submitted = time.monotonic()
         self.tickets.append(ticket)
 
     def finish(self) -> None:
@@ -128,6 +130,7 @@ class HeldGroup:
             ticket.outputs = tuple(
                 np.zeros(tuple(max(size, 1) for size in spec.shape), spec.dtype) for spec in outputs
             )
+            ticket.started = ticket.finished = time.monotonic()
             ticket.sink.deliver([ticket])
 
     def serve(self, model: DenseModel, name: str = "held") -> ServedVersion:
