@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from anabranch_runtime.admission import InputRules
 from anabranch_runtime.backends.protocol import Binding, DenseBackend
+from anabranch_runtime.batch_size import BatchCost
 from anabranch_runtime.cancellation import Cancellation
 from anabranch_runtime.cpu import check_cpusets
 from anabranch_runtime.engines import Engines
@@ -28,7 +29,7 @@ from anabranch_runtime.selection import Lanes
 from anabranch_runtime.served import ServedVersion
 from anabranch_runtime.settings import GroupSettings, QueueSettings
 from anabranch_runtime.splitting import split
-from anabranch_runtime.warming import batch_plan, company_of, warm
+from anabranch_runtime.warming import batch_plan, company_of, measured_costs, warm
 from anabranch_wire.errors import Cancelled, DeadlineExceeded, Overloaded, Unavailable
 from anabranch_wire.snapshots import Snapshot
 
@@ -152,6 +153,7 @@ class SessionGroup:
         warm_rounds: int = 5,
         description: str = "",
         user_inputs: tuple[str, ...] = (),
+        costs: Sequence[BatchCost] = (),
         cancellation: Cancellation | None = None,
     ) -> ServedVersion:
         """Build, bind and warm a version beside traffic; nothing sees it before this returns.
@@ -167,6 +169,8 @@ class SessionGroup:
             warm_rounds: runs of each example on each executor.
             description: the modeller's words.
             user_inputs: inputs that may be sent once per request; each has its rows on axis 0.
+            costs: times of its batches on this machine, where they were measured before; else they
+                are measured here.
             cancellation: ends the work early, and nothing is kept.
 
         Raises:
@@ -185,7 +189,11 @@ class SessionGroup:
             for _ in self._executors:
                 bindings.append(engine.bind())
                 warm(bindings[-1], requests, warm_rounds, ending)
-            plan = batch_plan(self.settings.batching, model.rows, bindings[0], requests, ending)
+            plan = batch_plan(
+                self.settings.batching,
+                model.rows,
+                costs or measured_costs(model.rows, bindings[0], requests, ending),
+            )
             token = self._engines.add(engine, bindings)
         except BaseException:
             for binding in bindings:

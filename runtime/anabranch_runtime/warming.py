@@ -18,7 +18,7 @@ from anabranch_runtime.cancellation import Cancellation
 from anabranch_runtime.models import RowLayout
 from anabranch_runtime.settings import BatchSettings
 
-__all__ = ["BatchPlan", "batch_plan", "company_of", "warm"]
+__all__ = ["BatchPlan", "batch_plan", "company_of", "measured_costs", "warm"]
 
 Inputs = tuple[NDArray[np.generic], ...]
 """One array per model input, in the model's order."""
@@ -59,47 +59,61 @@ def warm(
             _run(binding, inputs)
 
 
-def batch_plan(
-    settings: BatchSettings,
+def measured_costs(
     layout: RowLayout,
     binding: Binding,
     requests: Sequence[tuple[Inputs, int]],
     cancellation: Cancellation,
-) -> BatchPlan:
-    """Return how requests meet: as the settings say, and measured where they leave it open.
+    largest: int | None = None,
+) -> tuple[BatchCost, ...]:
+    """Measure how long batches of growing sizes take; a quarter of a second of processor time.
 
     Args:
-        settings: of the group.
         layout: how rows flow through the model.
         binding: to measure on.
-        requests: inputs and rows of requests that the model computes. Where none has a row, nothing
-            can be measured, and nothing is merged or cut that the settings do not name.
+        requests: inputs and rows of requests that the model computes.
         cancellation: ends measuring early.
+        largest: most rows of interest; None = as many as are ever tried.
+
+    Returns:
+        By rising rows; none where no request has a row, or rows may not be added.
 
     Raises:
         AnabranchError: the graph cannot compute the fewest rows that it is said to run with.
         Cancelled: it was ended early.
     """
+    sample = next((inputs for inputs, rows in requests if rows), None)
+    if sample is None or not (layout.can_merge or layout.can_pad):
+        return ()
+
+    def run(rows: int) -> None:
+        cancellation.check()
+        _run(binding, _resized(sample, layout.input_axes, rows))
+
+    costs = measure_costs(
+        run,
+        smallest=layout.min_rows,
+        largest=largest,
+        # A version is measured beside traffic, at idle priority: wall time would count others.
+        clock=time.thread_time,
+    )
+    cancellation.check()  # measuring takes any error for the end of what runs
+    return tuple(costs)
+
+
+def batch_plan(settings: BatchSettings, layout: RowLayout, costs: Sequence[BatchCost]) -> BatchPlan:
+    """Return how requests meet: as the settings say, and as measured where they leave it open.
+
+    Args:
+        settings: of the group.
+        layout: how rows flow through the model.
+        costs: measured times of batches. Without any, nothing is merged or cut that the settings
+            do not name.
+    """
     mergeable = settings.merge and layout.can_merge
     max_rows = settings.max_rows
     split_rows = settings.split_rows if layout.can_split else 0
-    sample = next((inputs for inputs, rows in requests if rows), None)
-    costs: list[BatchCost] = []
-    if sample is not None and (layout.can_merge or layout.can_pad):
-        is_open = (mergeable and max_rows is None) or split_rows is None
-
-        def run(rows: int) -> None:
-            cancellation.check()
-            _run(binding, _resized(sample, layout.input_axes, rows))
-
-        costs = measure_costs(
-            run,
-            smallest=layout.min_rows,
-            largest=None if is_open else max_rows,
-            # A version is measured beside traffic, at idle priority: wall time would count others.
-            clock=time.thread_time,
-        )
-        cancellation.check()  # measuring takes any error for the end of what runs
+    if costs:
         max_rows = best_batch_rows(costs) if max_rows is None else max_rows
         split_rows = best_split_rows(costs) if split_rows is None else split_rows
     return BatchPlan(mergeable, max_rows or 1, split_rows or 0, costs)

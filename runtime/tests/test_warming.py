@@ -7,7 +7,7 @@ from anabranch_runtime.backends.ort_cpu import OrtCpuBackend
 from anabranch_runtime.cancellation import Cancellation
 from anabranch_runtime.models import DenseModel, RowLayout
 from anabranch_runtime.settings import BatchSettings
-from anabranch_runtime.warming import BatchPlan, batch_plan
+from anabranch_runtime.warming import BatchPlan, batch_plan, measured_costs
 from anabranch_testing.graphs import scale_model, write_graph
 from anabranch_wire.tensors import TensorSpec
 
@@ -37,9 +37,8 @@ def plan_for(
     engine = OrtCpuBackend().build(model)
     width = model.inputs[0].shape[1]
     requests = [] if rows is None else [((np.zeros((rows, width), np.float32),), rows)]
-    return batch_plan(
-        settings or BatchSettings(), model.rows, engine.bind(), requests, Cancellation()
-    )
+    costs = measured_costs(model.rows, engine.bind(), requests, Cancellation())
+    return batch_plan(settings or BatchSettings(), model.rows, costs)
 
 
 def test_batches_are_never_larger_than_what_was_seen_to_run(tmp_path: Path) -> None:

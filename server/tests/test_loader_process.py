@@ -79,8 +79,10 @@ async def test_a_good_version_is_found_with_all_that_serving_it_takes(model: Pat
         assert how_readily_it_goes(pids[0]) > 0
 
     plan = found.version
-    assert phases == ["fetching", "verifying", "importing", "comparing", "building"]
-    assert set(found.phase_ms) == {"verifying", "importing", "comparing", "building"}
+    assert phases == ["fetching", "verifying", "importing", "comparing", "building", "warming"]
+    assert set(found.phase_ms) == set(phases[1:])
+    assert [rows for rows, _ in plan.costs][:3] == [1, 2, 4]
+    assert all(seconds > 0 for _, seconds in plan.costs)
     assert (plan.model, plan.version, plan.delta) == ("scale", 1, 0)
     assert plan.optimized
     assert Path(plan.path).is_relative_to(model.parent / "cache" / "graphs")

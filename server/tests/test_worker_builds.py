@@ -74,7 +74,7 @@ async def test_where_nothing_is_left_over_a_build_takes_its_share(
     group: Group, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        assert await _build(group, tmp_path, spare=0.1) is group.served
+        assert await _build(group, tmp_path, spare=0.05) is group.served
 
     assert group.policies == [_NORMAL]
     assert [record.__dict__["event"] for record in caplog.records] == ["build_starved"]

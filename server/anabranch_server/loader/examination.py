@@ -11,6 +11,7 @@ from anabranch_model_store.serving_yaml import Deployment
 from anabranch_model_store.yaml_documents import read_yaml
 from anabranch_runtime.backends.ort_runner import OrtModelRunner
 from anabranch_server.loader.building import GraphBuilder
+from anabranch_server.loader.measuring import batch_costs
 from anabranch_server.loader.version_plans import version_plan
 from anabranch_server.processes.messages import Found, LoadVersion, Phase, Progress, Refused
 from anabranch_wire.errors import AnabranchError, Unavailable
@@ -46,7 +47,9 @@ def examine(
             phases.begin,
         )
         phases.begin("building")
-        plan = version_plan(builder.build(prepared, runner))
+        built = builder.build(prepared, runner)
+        phases.begin("warming")
+        plan = version_plan(built, batch_costs(built))
     except AnabranchError as error:
         return Refused(request.number, type(error).__name__, error.message)
     except OSError as error:  # it may pass: the version is tried again after a while

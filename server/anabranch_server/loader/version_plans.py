@@ -1,6 +1,9 @@
 """From a version that was found good to what crosses processes."""
 
+from collections.abc import Sequence
+
 from anabranch_model_store.preparation import PreparedVersion
+from anabranch_runtime.batch_size import BatchCost
 from anabranch_runtime.models import RowLayout
 from anabranch_server.processes.arrays import array_plan
 from anabranch_server.processes.plans import RowPlan, TensorPlan, VersionPlan
@@ -9,7 +12,7 @@ from anabranch_wire.tensors import Datatype, TensorSpec
 __all__ = ["version_plan"]
 
 
-def version_plan(prepared: PreparedVersion) -> VersionPlan:
+def version_plan(prepared: PreparedVersion, costs: Sequence[BatchCost]) -> VersionPlan:
     """Return what a worker needs to build `prepared`, and what a supervisor shows of it."""
     manifest, model = prepared.manifest, prepared.model
     datatypes: dict[str, Datatype] = {spec.name: spec.datatype for spec in model.inputs}
@@ -35,6 +38,7 @@ def version_plan(prepared: PreparedVersion) -> VersionPlan:
         published=None if manifest is None else manifest.created,
         notes=prepared.notes,
         optimized=model.optimized,
+        costs=tuple((cost.rows, cost.seconds) for cost in costs),
     )
 
 

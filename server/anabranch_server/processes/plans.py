@@ -68,6 +68,7 @@ class VersionPlan(msgspec.Struct, frozen=True):
         description: the modeller's words.
         examples: to warm executors with.
         warm_rounds: runs of each example on each executor.
+        costs: rows and seconds of batches as measured on this machine; empty where they were not.
         weight_bytes: of its files, as the memory of one worker counts them.
         step: training step; None where the version does not say.
         event_time: newest event it was trained on, seconds since 1970.
@@ -93,6 +94,7 @@ class VersionPlan(msgspec.Struct, frozen=True):
     published: float | None = None
     notes: tuple[str, ...] = ()
     optimized: bool = False
+    costs: tuple[tuple[int, float], ...] = ()
 
 
 class QueuePlan(msgspec.Struct, frozen=True):

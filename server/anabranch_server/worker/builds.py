@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, Protocol
 
+from anabranch_runtime.batch_size import BatchCost
 from anabranch_runtime.cancellation import Cancellation
 from anabranch_runtime.served import ServedVersion
 from anabranch_runtime.session_group import SessionGroup
@@ -22,13 +23,13 @@ __all__ = ["Builds"]
 
 _log = logging.getLogger(__name__)
 
-_LEAST_SPARE: Final = 0.25
+_LEAST_SPARE: Final = 0.1
 """Processors without work from which on a build begins at the lowest priority."""
 
 _LEAST_SHARE: Final = 0.1
 """Part of a processor that such a build has to get, to go on like that."""
 
-_CHECK_S: Final = 1.0
+_CHECK_S: Final = 0.25
 
 
 class _Load(Protocol):
@@ -85,6 +86,7 @@ class Builds:
             warm_rounds=version.warm_rounds,
             description=version.description,
             user_inputs=version.user_inputs,
+            costs=[BatchCost(rows, seconds) for rows, seconds in version.costs],
         )
         name = f"build-{version.model[:40]}"
         async with self._places:

@@ -1,0 +1,30 @@
+"""How long batches of a version take: measured once, by a process that no request waits for."""
+
+from contextlib import closing
+
+from anabranch_model_store.preparation import PreparedVersion
+from anabranch_runtime.admission import InputRules
+from anabranch_runtime.backends import load_backend
+from anabranch_runtime.batch_size import BatchCost
+from anabranch_runtime.cancellation import Cancellation
+from anabranch_runtime.warming import measured_costs, warm
+
+__all__ = ["batch_costs"]
+
+
+def batch_costs(prepared: PreparedVersion) -> tuple[BatchCost, ...]:
+    """Return the times of batches, by rising rows; none where nothing can be measured.
+
+    Raises:
+        AnabranchError: the version cannot be built, or cannot compute its examples.
+    """
+    model = prepared.model
+    rules = InputRules(model.inputs, model.rows.input_axes, prepared.user_inputs)
+    requests = [rules.order(example) for example in prepared.examples]
+    ending = Cancellation()
+    with (
+        closing(load_backend(prepared.deployment.executors.backend).build(model, ending)) as engine,
+        closing(engine.bind()) as binding,
+    ):
+        warm(binding, requests, 1, ending)
+        return measured_costs(model.rows, binding, requests, ending)
