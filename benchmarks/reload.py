@@ -129,6 +129,7 @@ def _window(
     load: OpenLoad, rate: float, versions: NewVersions, sizes: Sizes, seen: _Seen
 ) -> Result:
     """One window with a new version each few seconds; ends when the last one is served."""
+    versions.stage(round(sizes.seconds / sizes.every_s) + 2)
     over = threading.Event()
 
     def publish() -> None:

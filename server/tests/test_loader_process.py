@@ -76,6 +76,7 @@ async def test_a_good_version_is_found_with_all_that_serving_it_takes(model: Pat
         found = await link.load(request(model), lambda progress: phases.append(progress.phase))
         assert link.pid == pids[0]
         assert os.sched_getscheduler(pids[0]) == os.SCHED_IDLE
+        assert os.getpriority(os.PRIO_PROCESS, pids[0]) == 19
         assert how_readily_it_goes(pids[0]) > 0
 
     plan = found.version

@@ -17,8 +17,8 @@ __all__ = ["ThreadClock", "idle_seconds", "spare_processors"]
 
 _LOOK_S: Final = 0.1
 _STAT: Final = Path("/proc/stat")
-_IDLE_FIELDS: Final = slice(4, 6)
-"""Of a processor's line, `idle` and `iowait`."""
+_SPARE_FIELDS: Final = (2, 4, 5)
+"""Of a processor's line: `nice`, which is work that gives way, `idle` and `iowait`."""
 
 
 async def spare_processors() -> float:
@@ -38,7 +38,7 @@ async def spare_processors() -> float:
 
 
 def idle_seconds(stat: str, cpus: Collection[int]) -> float:
-    """Return how long these processors have been idle since the machine started, added up.
+    """Return how long these processors had nothing urgent to do since the machine started.
 
     Args:
         stat: text of /proc/stat.
@@ -49,7 +49,11 @@ def idle_seconds(stat: str, cpus: Collection[int]) -> float:
     """
     names = {f"cpu{number}" for number in cpus}
     lines = [fields for line in stat.splitlines() if (fields := line.split())[:1]]
-    ticks = [sum(map(int, fields[_IDLE_FIELDS])) for fields in lines if fields[0] in names]
+    ticks = [
+        sum([int(fields[field]) for field in _SPARE_FIELDS])
+        for fields in lines
+        if fields[0] in names
+    ]
     if not ticks:
         raise ValueError("no processor is listed")
     return sum(ticks) / os.sysconf("SC_CLK_TCK")
