@@ -291,9 +291,9 @@ def test_a_thousand_restarts_leave_no_descriptor_open(tmp_path: Path) -> None:
         fewest = []
         for restarts in (100, 1000):
             stage.wait_for_event("process_ended", restarts)
-            # Somebody is always being started: the least of many looks is what stays open.
+            # Somebody is always being started: the least of many looks is nearly what stays open.
             fewest.append(min(fds_of(stage.process.pid) for _ in range(5000)))
-        assert fewest[1] <= fewest[0]
+        assert fewest[1] < fewest[0] + 10  # one descriptor a restart would be 900 more
         stage.signal()
         assert stage.exit_code() == 0
 
