@@ -85,6 +85,7 @@ def _split(node: ir.Node, spans: Sequence[Span | None]) -> tuple[Span, ...]:
         sizes = (chunk,) * count
     ends = np.cumsum(sizes)
     return tuple(
+        # mypy cannot infer a lambda with defaults; they bind the loop's values.
         moved(data, lambda part, a=end - size, b=end: np.take(  # type: ignore[misc]
             part, np.arange(a, min(b, part.shape[axis])), axis=axis))
         for size, end in zip(sizes, ends, strict=True)

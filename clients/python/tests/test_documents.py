@@ -199,6 +199,7 @@ def test_encoding_is_readable_and_reads_back() -> None:
         Settings(ratio=float("nan")),  # JSON has no word for it
         Settings(tables={"a": Table(dim=0)}),  # in range only after a check
         Settings(extra={"a": object()}),
+        # What a checker refuses is what is tested.
         Settings(extra={"a": float("inf")}, from_=0.5),  # type: ignore[arg-type]
     ],
 )

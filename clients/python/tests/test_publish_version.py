@@ -171,6 +171,7 @@ def test_what_cannot_be_published_leaves_nothing_behind(
     save_file({"keys": np.arange(1), "values": np.ones((1, 1), np.float32)}, "t.safetensors")
 
     with pytest.raises(kind, match=message):
+        # Values of types that the function does not take are among the cases.
         publish_version(model_dir, model_onnx, **changes)  # type: ignore[arg-type]
 
     assert list(model_dir.iterdir()) == []
