@@ -42,6 +42,7 @@ class NewVersions:
 
         A publisher works on another machine: its work must not be measured.
         """
+        self._staging.parent.mkdir(exist_ok=True)
         first = self.newest + 1 + len(self._staged)
         for version in range(first, first + count):
             self._make(self._staging, version)

@@ -20,6 +20,7 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
         statuses: how many were answered with each status.
         ok: latencies of `ok`.
         latencies: those of each status but 2xx.
+        refused: those of all of them together.
         slip: how late the loop itself was with each request: no server has a part in it.
         wait: from its due time until a connection was free, of the requests that were sent.
     """
@@ -29,6 +30,7 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
     statuses: Mapping[int, int]
     ok: Summary
     latencies: Mapping[int, Summary]
+    refused: Summary
     slip: Summary
     wait: Summary
 
@@ -65,6 +67,7 @@ class Tally:
     def counts(self) -> Counts:
         """Return the figures so far."""
         good = [part for status, part in self._statuses.items() if 200 <= status < 300]
+        other = [part for status, part in self._statuses.items() if not 200 <= status < 300]
         return Counts(
             requests=self._outcomes.total(),
             outcomes=dict(self._outcomes),
@@ -75,6 +78,7 @@ class Tally:
                 for status, part in sorted(self._statuses.items())
                 if not 200 <= status < 300
             },
+            refused=Histogram.total(other).summary(),
             slip=self._slip.summary(),
             wait=self._wait.summary(),
         )

@@ -15,6 +15,7 @@ def counts(latency_ms: float, slip_ms: float) -> Counts:
         statuses={200: 1, 503: 1},
         ok=latencies.summary(),
         latencies={503: latencies.summary()},
+        refused=latencies.summary(),
         slip=slips.summary(),
         wait=slips.summary(),
     )

@@ -44,7 +44,9 @@ class Executor:
         at_work: the batch at work until it is answered.
         until: `time.monotonic()` at which it will be free, as far as that is known; 0.0 while it
             sleeps; guarded by the group.
-        report: pace, rows and seconds of a batch that the group has not looked at yet.
+        begun: `time.monotonic()` at which it was given its batch; guarded by the group.
+        report: pace and rows of a batch that the group has not looked at yet; it took from `begun`
+            until the executor asks for the next.
     """
 
     def __init__(
@@ -61,7 +63,8 @@ class Executor:
         self.computing = 0
         self.at_work: list[Ticket] | None = None
         self.until = 0.0
-        self.report: tuple[Pace, int, float] | None = None
+        self.begun = 0.0
+        self.report: tuple[Pace, int] | None = None
         self._name = f"{name}-e{index}"
         self._take = take
         self._observer = observer
@@ -100,6 +103,7 @@ class Executor:
     def begin(self, batch: list[Ticket], now: float) -> None:
         """Note what the executor is given at `now`; the group's lock is held."""
         self.computing = len(batch)
+        self.begun = now
         if batch:
             self.until = now + batch[0].version.pace.run_s(_rows_of(batch))
         else:
@@ -127,7 +131,7 @@ class Executor:
             version = batch[0].version
             self._observer.batch(self.index, version.snapshot.version, rows, len(batch), busy)
             if is_whole:
-                self.report = (version.pace, rows, busy)
+                self.report = (version.pace, rows)
             self.computing = 0
             self.at_work = None
             deliver(batch)

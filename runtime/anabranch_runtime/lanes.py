@@ -4,12 +4,17 @@ Plain bookkeeping without a clock or a lock: its owner guards it and passes the 
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from anabranch_runtime.executor import Executor
 from anabranch_runtime.pending import PendingQueue
 from anabranch_runtime.requests import Ticket
 
 __all__ = ["Lane", "start_of"]
+
+_SPARE: Final = 0.1
+"""Of an expected wait, kept free: batches differ, and who is admitted only to expire in the queue
+learns it late and has taken the place of somebody else."""
 
 
 class Lane:
@@ -46,18 +51,19 @@ class Lane:
         return self.idle.pop()
 
     def is_too_late(self, ticket: Ticket, now: float) -> bool:
-        """Whether a request that comes now will certainly miss its deadline.
+        """Whether a request that comes now is expected to miss its deadline, or to meet it barely.
 
         What is computed is taken as it was measured, what waits as if it met in full batches, and
-        executors as if they shared it evenly: it cannot go faster. One that comes too late already
+        executors as if they shared it evenly: it hardly goes faster. One that comes too late already
         is left to `PendingQueue.take`, since no queue is to blame.
         """
         request, pace = ticket.request, ticket.version.pace
-        deadline, own_s = request.deadline, pace.run_s(request.rows)
+        own_s = pace.run_s(request.rows)
+        deadline = now + (request.deadline - now) / (1.0 + _SPARE)
         # As if one executor had everything: who has as much time is in time, and most have.
         if max(self.latest, now) + self.pending.total_s + own_s <= deadline:
             return False
-        if self.idle or deadline <= now:
+        if self.idle or request.deadline <= now:
             return False
         ahead = self.pending.work_s(request.priority)
         untils = [executor.until for executor in self.executors]

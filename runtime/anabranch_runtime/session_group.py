@@ -274,8 +274,8 @@ class SessionGroup:
             with self._lock:
                 report, executor.report = executor.report, None
                 if report is not None:
-                    pace, rows, busy_s = report
-                    pace.observe(rows, busy_s, now)
+                    pace, rows = report
+                    pace.observe(rows, now - executor.begun, now)
                 given, executor.given = executor.given, None
                 if given is not None:
                     lane.begin(executor, [given], now)

@@ -53,11 +53,11 @@ def ticket(version: ServedVersion, rows: int, deadline: float, priority: int = 0
     return Ticket(ScoreRequest((), rows, (), deadline, priority), version, Collector())
 
 
-@pytest.mark.parametrize(("deadline", "late"), [(22.9, True), (23.1, False), (9.0, False)])
+@pytest.mark.parametrize(("deadline", "late"), [(24.2, True), (24.4, False), (9.0, False)])
 def test_a_request_is_too_late_behind_a_batch(
     version: ServedVersion, deadline: float, late: bool
 ) -> None:
-    lane = busy_lane(20.0)
+    lane = busy_lane(20.0)  # the answer comes at 23, after 13 s; a tenth more must be left
 
     assert lane.is_too_late(ticket(version, 2, deadline), now=10.0) is late
 
@@ -66,9 +66,9 @@ def test_what_waits_counts_unless_its_priority_is_lower(version: ServedVersion) 
     lane = busy_lane(20.0)
     lane.pending.push(ticket(version, 8, 1000.0))  # nine seconds
 
-    assert lane.is_too_late(ticket(version, 8, 37.0), now=10.0)
-    assert not lane.is_too_late(ticket(version, 8, 39.0), now=10.0)
-    assert not lane.is_too_late(ticket(version, 8, 30.0, priority=1), now=10.0)
+    assert lane.is_too_late(ticket(version, 8, 40.5), now=10.0)
+    assert not lane.is_too_late(ticket(version, 8, 41.0), now=10.0)
+    assert not lane.is_too_late(ticket(version, 8, 31.0, priority=1), now=10.0)
     assert lane.drain_s(10.0) == pytest.approx(19.0)
 
 
@@ -76,8 +76,8 @@ def test_two_executors_are_twice_as_fast(version: ServedVersion) -> None:
     lane = busy_lane(20.0, 20.0)
     lane.pending.push(ticket(version, 8, 1000.0))
 
-    assert not lane.is_too_late(ticket(version, 8, 30.0), now=10.0)
-    assert lane.is_too_late(ticket(version, 8, 28.0), now=10.0)
+    assert not lane.is_too_late(ticket(version, 8, 31.0), now=10.0)
+    assert lane.is_too_late(ticket(version, 8, 30.8), now=10.0)
     assert lane.drain_s(10.0) == pytest.approx(14.5)
 
 

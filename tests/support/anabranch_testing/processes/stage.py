@@ -104,9 +104,9 @@ class Stage:
         return self.actors[name]
 
     def events(self) -> list[dict[str, Any]]:
-        """What the launcher has logged so far."""
-        lines = self.log.read_text().splitlines()
-        return [json.loads(line) for line in lines if line.startswith("{")]
+        """What the launcher has logged so far, without a line that it is still writing."""
+        whole = self.log.read_text().rpartition("\n")[0]
+        return [json.loads(line) for line in whole.split("\n") if line.startswith("{")]
 
     def wait_for_event(self, event: str, count: int = 1) -> list[dict[str, Any]]:
         """All of that event, once there are so many."""

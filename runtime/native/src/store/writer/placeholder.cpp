@@ -1,0 +1,1 @@
+// Becomes the library's first source.
