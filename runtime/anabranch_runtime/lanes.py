@@ -54,8 +54,8 @@ class Lane:
         """Whether a request that comes now is expected to miss its deadline, or to meet it barely.
 
         What is computed is taken as it was measured, what waits as if it met in full batches, and
-        executors as if they shared it evenly: it hardly goes faster. One that comes too late already
-        is left to `PendingQueue.take`, since no queue is to blame.
+        executors as if they shared it evenly: it hardly goes faster. One that comes too late
+        already is left to `PendingQueue.take`, since no queue is to blame.
         """
         request, pace = ticket.request, ticket.version.pace
         own_s = pace.run_s(request.rows)
