@@ -7,6 +7,11 @@
 //
 // Thread-safety: any number of threads and processes read beside one writer; see docs/formats.md.
 // Lifetime: the Generation that the view came from.
+// Damaged memory: pointers and sizes were checked when the generation was mapped, words of shared
+// memory cannot be. Who reads a row number from there compares it before use: with `rows_end()`
+// before `row()`, and as `number - base_rows < arena_rows` (unsigned, so that base rows fail too)
+// before `previous`. What fails is a missing key. Versions fall from link to link, so a loop ends
+// where they do not.
 #pragma once
 
 #include <cstddef>
@@ -31,6 +36,9 @@ struct TableView {
   const std::uint64_t* rvs;      // dense-id: [base_rows]
 
   bool is_dense() const noexcept { return groups == 0; }
+  // One past the last row number: at most 2^31, so it fits.
+  std::uint32_t rows_end() const noexcept { return base_rows + arena_rows; }
+  // `number` is less than rows_end().
   const std::byte* row(std::uint32_t number) const noexcept {
     const std::size_t stride = format.stride();
     return number < base_rows ? base + number * stride : arena + (number - base_rows) * stride;
@@ -43,7 +51,8 @@ struct TableView {
 const std::byte* find_row(const TableView& table, std::uint64_t key,
                           std::uint32_t version) noexcept;
 
-// The rv that is visible at `version`, without bit 63; 0 where there is none.
+// The rv that is visible at `version`, without bit 63; 0 where there is none, or a tombstone.
+// A base row of a dense-id table has version kFirstVersion.
 std::uint64_t find_rv(const TableView& table, std::uint64_t key, std::uint32_t version) noexcept;
 
 }  // namespace anabranch::store
