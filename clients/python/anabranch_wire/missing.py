@@ -8,7 +8,7 @@ from msgspec import Meta
 from anabranch_wire.documents import Document
 from anabranch_wire.errors import InvalidInput
 
-__all__ = ["FallbackKey", "Missing", "Original", "Refuse", "Vector", "Zeros"]
+__all__ = ["FallbackKey", "Missing", "Original", "Refuse", "Vector", "Zeros", "check_key"]
 
 
 class Original(Document, frozen=True, kw_only=True, tag_field="policy", tag="original"):
@@ -43,8 +43,7 @@ class FallbackKey(Document, frozen=True, kw_only=True, tag_field="policy", tag="
     key: int
 
     def __post_init__(self) -> None:
-        if not -(2**63) <= self.key < 2**64:
-            raise InvalidInput(f"key {self.key}: expected a 64-bit integer")
+        check_key("key", self.key)
 
 
 class Refuse(Document, frozen=True, kw_only=True, tag_field="policy", tag="error"):
@@ -53,3 +52,13 @@ class Refuse(Document, frozen=True, kw_only=True, tag_field="policy", tag="error
 
 Missing = Original | Zeros | Vector | FallbackKey | Refuse
 """One policy; in JSON an object whose `policy` tells which."""
+
+
+def check_key(what: str, key: int) -> None:
+    """Check that `key` is a signed or unsigned 64-bit integer; int64 and uint64 are the same bits.
+
+    Raises:
+        InvalidInput: it is not; the message calls it `what`.
+    """
+    if not -(2**63) <= key < 2**64:
+        raise InvalidInput(f"{what} {key}: expected a 64-bit integer")

@@ -13,13 +13,15 @@ from anabranch_wire.document_fields import Count, Digest, Dim, RowType, Sha256, 
 from anabranch_wire.documents import Document, decode_json, encode_json
 from anabranch_wire.errors import InvalidInput
 from anabranch_wire.lookups import Lookup, Side
-from anabranch_wire.missing import Missing, Vector
+from anabranch_wire.missing import Missing, Vector, check_key
 from anabranch_wire.names import check_relative_path, check_tensor_name
 from anabranch_wire.weight_targets import ToTable, WeightTarget
 
 __all__ = [
     "FILE_NAME",
+    "MAX_ROWS",
     "Buffer",
+    "Capacity",
     "Graphs",
     "Plan",
     "PlanTable",
@@ -29,6 +31,8 @@ __all__ = [
 ]
 
 FILE_NAME: Final = "plan.json"
+MAX_ROWS: Final = 2**31 - 1
+"""Rows of a table at most, those that deltas add counted: what a row number can tell apart."""
 
 
 class Source(Document, frozen=True, kw_only=True):
@@ -60,6 +64,18 @@ class Graphs(Document, frozen=True, kw_only=True):
                 check_relative_path(path)
 
 
+class Capacity(Document, frozen=True, kw_only=True):
+    """Room that a store gives a table, for what deltas bring.
+
+    Attributes:
+        arena_rows: rows beside those of the table's file.
+        keys: distinct keys at most, those of the file counted.
+    """
+
+    arena_rows: Annotated[int, Meta(ge=1, le=MAX_ROWS)]
+    keys: Annotated[int, Meta(ge=0, le=MAX_ROWS)]
+
+
 class PlanTable(Document, frozen=True, kw_only=True):
     """A table that lookups read.
 
@@ -71,6 +87,9 @@ class PlanTable(Document, frozen=True, kw_only=True):
         dtype: of the numbers as stored.
         keys: `dense_id`: keys are 0..rows-1; `hashed`: any 64-bit keys.
         missing: what an absent key yields.
+        padding_key: signed or unsigned 64-bit key that contributes nothing to a bag and is not
+            counted in its mean; None where every key counts.
+        capacity: None where whoever loads the plan chooses.
     """
 
     name: str
@@ -80,10 +99,16 @@ class PlanTable(Document, frozen=True, kw_only=True):
     dtype: RowType
     keys: Literal["dense_id", "hashed"]
     missing: Missing
+    padding_key: int | None = None
+    capacity: Capacity | None = None
 
     def __post_init__(self) -> None:
         check_tensor_name(self.name)
         check_relative_path(self.file)
+        if self.padding_key is not None:
+            check_key("padding_key", self.padding_key)
+        if self.capacity is not None and self.capacity.keys < self.rows:
+            raise InvalidInput(f"capacity.keys {self.capacity.keys}: the table has {self.rows}")
         if isinstance(self.missing, Vector) and len(self.missing.value) != self.dim:
             raise InvalidInput(
                 f"missing.value has {len(self.missing.value)} numbers, rows have {self.dim}"

@@ -207,6 +207,13 @@ def test_delta_refusals(place: list[str | int], value: object, message: str) -> 
         (["lookups", 0, "ids", "cast"], "round", "lookups[0].ids.cast: found 'round'; expected"),
         (["lookups", 1, "lengths", "form"], "offset", "did you mean 'offsets'?"),
         (["lookups", 1, "combiner"], "avg", "lookups[1].combiner: found 'avg'; expected one of"),
+        (
+            ["tables", 1, "padding_key"],
+            2**64,
+            "tables[1]: padding_key 18446744073709551616: expected",
+        ),
+        (["tables", 1, "capacity", "keys"], 5, "tables[1]: capacity.keys 5: the table has 100000"),
+        (["tables", 1, "capacity", "arena_rows"], 2**31, "expected an integer <= 2147483647"),
         (["weights", "w"], [{"to": "table", "index": 2}], "weights['w']: there is no table 2"),
         (["weights", "stacked", 0, "transform"], {}, "expected exactly one of slice, scale"),
         (["weights", "stacked", 0, "transform", "scale"], 2, "expected exactly one of slice"),
