@@ -51,12 +51,16 @@ struct RowFormat {
 };
 
 // Writes `rows.size() / format.stride()` rows; the bytes between rows become zero. `values` are
-// row-major [n, dim]. f16 and bf16 round to nearest, ties to even; f16 saturates to infinity as
-// IEEE does. int8: scale = (max - min) / 255 and bias = (max + min) / 2 + scale / 2, both rounded
-// to f16 first, where max - min fits; then q is the nearest in -128..127.
-// Throws Refused where a row cannot be written as int8 (numbers that are not finite, or outside of
-// what f16 holds), naming its position.
-void encode_rows(RowFormat format, std::span<const float> values, std::span<std::byte> rows);
+// row-major [n, dim]. f16 and bf16 round to nearest, ties to even, and overflow to infinity; a NaN
+// stays a NaN of the same sign, made quiet. f32 is copied bit by bit.
+// int8: with m = (max + min) / 2 and w = (max - min) / 255, bias is m + w / 2 rounded to f16, and
+// scale is the smallest f16 for which min and max lie in scale * -128 + bias .. scale * 127 + bias;
+// q is the nearest. So every number is off by at most scale / 2, and by what f32 rounds.
+// Throws Refused where a row cannot be written as int8 (numbers that are not finite, or a scale or
+// bias beyond what f16 holds), naming its position, counted from `first`; and
+// std::invalid_argument where the sizes do not go together.
+void encode_rows(RowFormat format, std::span<const float> values, std::span<std::byte> rows,
+                 std::uint64_t first = 0);
 
 // Reads one row of `format.stride()` bytes into `format.dim` numbers.
 void decode_row(RowFormat format, const std::byte* row, float* values) noexcept;
