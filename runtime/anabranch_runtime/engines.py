@@ -1,13 +1,14 @@
 """What the versions of a session group run on: built engines and every executor's binding of them.
 
-They are kept by token, so that nothing here keeps a `ServedVersion` alive; when the last reference
-to one is gone, its engine is noted as unused, and freed by whoever has the time.
+They are kept by token, so that nothing here keeps a `ServedVersion` alive. Several may run on one
+engine; when the last reference to the last of them is gone, the engine is freed by whoever has the
+time.
 """
 
 import logging
 import threading
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 
 from anabranch_runtime.backends.protocol import Binding, Engine
@@ -34,7 +35,8 @@ class Engines:
         self._on_unused = on_unused
         self._lock = threading.Lock()
         self._engines: dict[int, Engine] = {}
-        self._unused: deque[int] = deque()
+        self._watched: Counter[int] = Counter()
+        self._gone: deque[int] = deque()
         self._tokens = 0
         self._closed = False
 
@@ -55,7 +57,12 @@ class Engines:
         return token
 
     def watch(self, version: ServedVersion) -> None:
-        """Note the engine of `version` as unused when nobody has that version any more."""
+        """Note when nobody has `version` any more, which its engine is kept for until then.
+
+        Whoever calls this has another version of that engine, or has just added it.
+        """
+        with self._lock:
+            self._watched[version.token] += 1
         weakref.finalize(version, self._note, version.token).atexit = False
 
     def free_unused(self) -> int:
@@ -65,8 +72,12 @@ class Engines:
         """
         freed = 0
         with self._lock:
-            while self._unused:
-                freed += self._close(self._unused.popleft())
+            while self._gone:
+                token = self._gone.popleft()
+                self._watched[token] -= 1
+                if not self._watched[token]:
+                    del self._watched[token]
+                    freed += self._close(token)
         return freed
 
     def rebind(self, executor: Executor) -> None:
@@ -95,7 +106,7 @@ class Engines:
 
     def _note(self, token: int) -> None:
         # May run inside any allocation of any thread, also of one that holds a lock of this group.
-        self._unused.append(token)
+        self._gone.append(token)
         self._on_unused()
 
     def _close(self, token: int) -> bool:

@@ -9,12 +9,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from anabranch_runtime.backends.protocol import Binding, Stage
+from anabranch_runtime.backends.protocol import Binding
 from anabranch_runtime.cpu import pin_thread
+from anabranch_runtime.executor_lookups import ExecutorLookups
 from anabranch_runtime.observing import GroupObserver
 from anabranch_runtime.pacing import Pace
 from anabranch_runtime.requests import ReplySink, Ticket
 from anabranch_runtime.served import ServedVersion
+from anabranch_runtime.staging import stage_alone, stage_together
 from anabranch_wire.errors import AnabranchError, Internal, Unavailable
 
 __all__ = ["Executor", "deliver"]
@@ -45,6 +47,7 @@ class Executor:
         until: `time.monotonic()` at which it will be free, as far as that is known; 0.0 while it
             sleeps; guarded by the group.
         begun: `time.monotonic()` at which it was given its batch; guarded by the group.
+        lookups: of its batches, and what they counted.
         report: pace and rows of a batch that the group has not looked at yet; it took from `begun`
             until the executor asks for the next.
     """
@@ -65,6 +68,7 @@ class Executor:
         self.until = 0.0
         self.begun = 0.0
         self.report: tuple[Pace, int] | None = None
+        self.lookups = ExecutorLookups()
         self._name = f"{name}-e{index}"
         self._take = take
         self._observer = observer
@@ -98,6 +102,7 @@ class Executor:
         bindings = dict(self._bindings)
         binding = bindings.pop(token, None)
         self._bindings = bindings
+        self.lookups.forget(token)
         return binding
 
     def begin(self, batch: list[Ticket], now: float) -> None:
@@ -182,10 +187,18 @@ class Executor:
         alone = len(batch) == 1 and run_rows == rows
         is_traced = self._spans.is_on
         begun = time.monotonic() if is_traced else 0.0
-        if alone:
-            stage = _stage_alone(binding, batch[0].request.inputs)
+        lookup_s = 0.0
+        if version.source is not None:
+            stage, lookup, looked_up = self.lookups.stage(version, binding, batch, rows, run_rows)
+            lookup_s = looked_up - lookup
+            if is_traced:
+                self._spans.add("lookup", lookup, looked_up, {"rows": rows})
+        elif alone:
+            stage = stage_alone(binding, batch[0].request.inputs)
         else:
-            stage = _stage_together(binding, batch, rows, run_rows)
+            inputs = [ticket.request.inputs for ticket in batch]
+            axes = version.model.rows.input_axes
+            stage = stage_together(binding, inputs, axes, run_rows, version.company)
         staged = time.monotonic() if is_traced else 0.0
         stage.enqueue()
         outputs = stage.outputs()
@@ -211,6 +224,7 @@ class Executor:
             ticket.outputs = tuple(answer)
             ticket.started = started
             ticket.finished = finished
+            ticket.lookup_s = lookup_s
             ticket.batch_rows = rows
             begin = end
 
@@ -237,51 +251,6 @@ def _hand_over(sink: ReplySink, tickets: list[Ticket]) -> None:
 
 def _rows_of(batch: list[Ticket]) -> int:
     return batch[0].request.rows if len(batch) == 1 else sum([t.request.rows for t in batch])
-
-
-def _stage_alone(binding: Binding, inputs: tuple[NDArray[np.generic], ...]) -> Stage:
-    """Stage one request as it came."""
-    stage = binding.stage(tuple([array.shape for array in inputs]))
-    for staged, array in zip(stage.inputs, inputs, strict=True):
-        staged[...] = array
-    return stage
-
-
-def _stage_together(binding: Binding, batch: list[Ticket], rows: int, run_rows: int) -> Stage:
-    """Stage the `rows` rows of `batch` one below the other, with company padded to `run_rows`.
-
-    Inputs without rows are those of the first request.
-    """
-    first = batch[0].request.inputs
-    version = batch[0].version
-    axes = version.model.rows.input_axes
-    company = version.company
-    stage = binding.stage(
-        tuple(
-            [
-                array.shape if axis is None else (run_rows, *array.shape[1:])
-                for array, axis in zip(first, axes, strict=True)
-            ]
-        )
-    )
-    for index, (staged, axis) in enumerate(zip(stage.inputs, axes, strict=True)):
-        if axis is None:
-            staged[...] = first[index]
-        else:
-            arrays = [ticket.request.inputs[index] for ticket in batch]
-            if company is not None:
-                arrays.append(company[index])
-            _fill(staged, arrays)
-    return stage
-
-
-def _fill(staged: NDArray[np.generic], arrays: list[NDArray[np.generic]]) -> None:
-    """Copy `arrays` one below the other into `staged`; repeat the last row, if any, to its end."""
-    rows = sum([len(array) for array in arrays])
-    np.concatenate(arrays, out=staged[:rows])
-    if len(staged) > rows:
-        nothing = b"" if staged.dtype == np.object_ else 0
-        staged[rows:] = staged[rows - 1] if rows else nothing
 
 
 def _check_rows(version: ServedVersion, outputs: Sequence[NDArray[np.generic]], rows: int) -> None:

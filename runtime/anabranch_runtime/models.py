@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from anabranch_runtime.lookups import Lookups
 from anabranch_wire.tensors import TensorSpec
 
 __all__ = ["DenseModel", "RowLayout"]
@@ -70,6 +71,7 @@ class DenseModel:
         outputs: the graph's outputs, in its order.
         rows: how rows flow through it.
         optimized: whether the file is the optimised form that the backend itself wrote.
+        lookups: what fills some of its inputs from tables; None where requests bring all of them.
     """
 
     path: Path
@@ -77,3 +79,14 @@ class DenseModel:
     outputs: tuple[TensorSpec, ...]
     rows: RowLayout
     optimized: bool = False
+    lookups: Lookups | None = None
+
+    def __post_init__(self) -> None:
+        lookups = self.lookups
+        if lookups is not None and any(self.rows.input_axes[at] != 0 for at in lookups.buffers):
+            raise ValueError("inputs that lookups fill have the rows on axis 0")
+
+    @property
+    def request_inputs(self) -> tuple[TensorSpec, ...]:
+        """What requests bring: the graph's own inputs, or features for those that are looked up."""
+        return self.inputs if self.lookups is None else self.lookups.request_inputs

@@ -22,8 +22,9 @@ class ScoreRequest(msgspec.Struct, frozen=True, gc=False):
     """One admitted request.
 
     Attributes:
-        inputs: one array per model input, in the model's order, with the declared dtypes. They may
-            be read-only views of the received bytes; the group copies them before it computes.
+        inputs: one array per dense input, in the model's order, with the declared dtypes, and
+            behind them those of each feature in normal form; what `InputRules.order` returns. They
+            may be read-only views of the received bytes; the group copies them before it computes.
         rows: number of rows the answer has, at least 0.
         outputs: indexes of the wanted outputs in the order to answer; empty means all.
         deadline: `time.monotonic()` value in seconds after which the answer is worthless.
@@ -65,6 +66,7 @@ class Ticket:
         error: why there is no answer.
         cancelled: set by the door when the caller left; work not yet begun is then dropped.
         batch_rows: rows of the batch it was computed in.
+        lookup_s: seconds that the lookups of its batch took; 0.0 where there are none.
         cost_s: seconds of an executor that it is expected to take; the group's own.
         expected: `time.monotonic()` at which it should begin, as was thought when it was let in;
             0.0 where nobody thought about it; the group's own.
@@ -77,6 +79,7 @@ class Ticket:
         "error",
         "expected",
         "finished",
+        "lookup_s",
         "outputs",
         "request",
         "sink",
@@ -97,4 +100,5 @@ class Ticket:
         self.cancelled = False
         self.batch_rows = 0
         self.cost_s = 0.0
+        self.lookup_s = 0.0
         self.expected = 0.0

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from anabranch_runtime.admission import InputRules
 from anabranch_runtime.models import DenseModel
 from anabranch_runtime.pacing import Pace
+from anabranch_runtime.row_source import RowSource
 from anabranch_wire.snapshots import Snapshot
 from anabranch_wire.tensors import TensorSpec
 
@@ -42,11 +43,12 @@ class ServedVersion:
         fewest_rows: a run with fewer is padded to them; 0 = requests run as they came.
         uniform: whether requests differ in nothing but their rows, so that any two fit together.
         split_rows: rows that are worth an executor of their own; 0 = requests are never cut.
-        company: one array per input: rows known to run, which go along with every batch of a graph
-            that picks rows by their data; None where no batch needs company.
+        company: one array per input of the graph: rows known to run, which go along with every
+            batch of a graph that picks rows by their data; None where no batch needs company.
         company_rows: how many rows that is.
         token: names what the group keeps for it.
         pace: how long its batches take; the group's own.
+        source: where its batches read table rows; None where it looks none up.
     """
 
     snapshot: Snapshot
@@ -66,11 +68,12 @@ class ServedVersion:
     company_rows: int = 0
     token: int = 0
     pace: Pace = field(default_factory=Pace)
+    source: RowSource | None = None
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
-        """Declared inputs, in the graph's order."""
-        return self.model.inputs
+        """What requests bring, as metadata shows it."""
+        return self.model.request_inputs
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:

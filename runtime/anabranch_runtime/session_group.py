@@ -19,18 +19,22 @@ from anabranch_runtime.batch_size import BatchCost
 from anabranch_runtime.cancellation import Cancellation
 from anabranch_runtime.cpu import check_cpusets
 from anabranch_runtime.engines import Engines
+from anabranch_runtime.examples import examples_of
 from anabranch_runtime.executor import Executor, deliver
+from anabranch_runtime.executor_lookups import LookupCounts, add_counts
 from anabranch_runtime.lanes import Lane
 from anabranch_runtime.models import DenseModel
 from anabranch_runtime.observing import GroupObserver, ShedReason
 from anabranch_runtime.pacing import pace_of
+from anabranch_runtime.refusals import drop, send_away
 from anabranch_runtime.requests import Ticket
+from anabranch_runtime.row_source import RowSource, StoreView
 from anabranch_runtime.selection import Lanes
 from anabranch_runtime.served import ServedVersion
 from anabranch_runtime.settings import GroupSettings, QueueSettings
 from anabranch_runtime.splitting import split
 from anabranch_runtime.warming import batch_plan, company_of, measured_costs, warm
-from anabranch_wire.errors import Cancelled, DeadlineExceeded, Overloaded, Unavailable
+from anabranch_wire.errors import Overloaded, Unavailable
 from anabranch_wire.snapshots import Snapshot
 
 __all__ = ["SessionGroup"]
@@ -123,7 +127,9 @@ class SessionGroup:
         if wake is not None:
             wake.release()
         if displaced:
-            self._send_away(displaced, now)
+            with self._lock:
+                retry_s = max([lane.drain_s(now) for lane in lanes.every])
+            send_away(displaced, self.model, max(retry_s, _LEAST_RETRY_S), now, self._observer)
 
     def queue_depth(self) -> tuple[int, int]:
         """Waiting requests and rows. Any thread."""
@@ -155,6 +161,7 @@ class SessionGroup:
         user_inputs: tuple[str, ...] = (),
         costs: Sequence[BatchCost] = (),
         cancellation: Cancellation | None = None,
+        store: StoreView | None = None,
     ) -> ServedVersion:
         """Build, bind and warm a version beside traffic; nothing sees it before this returns.
 
@@ -172,16 +179,18 @@ class SessionGroup:
             costs: times of its batches on this machine, where they were measured before; else they
                 are measured here.
             cancellation: ends the work early, and nothing is kept.
+            store: where it looks up rows; needed where `model` has lookups.
 
         Raises:
-            InvalidInput: the graph cannot be built or cannot compute an example.
+            InvalidInput: the graph cannot be built or cannot compute an example, or the store has
+                other tables than the lookups.
             Cancelled: it was ended early.
             Unavailable: the group was closed.
         """
-        rules = InputRules(
-            model.inputs, model.rows.input_axes, user_inputs, self.settings.max_repeated_bytes
-        )
-        requests = [rules.order(example) for example in examples]
+        rules = InputRules.of(model, user_inputs, self.settings.max_repeated_bytes)
+        source = RowSource.of(model.lookups, store)
+        prepared = examples_of(examples, rules, model.rows.input_axes, source)
+        requests = prepared.requests
         ending = cancellation or Cancellation()
         engine = self._backend.build(model, ending)
         bindings: list[Binding] = []
@@ -192,7 +201,10 @@ class SessionGroup:
             plan = batch_plan(
                 self.settings.batching,
                 model.rows,
-                costs or measured_costs(model.rows, bindings[0], requests, ending),
+                costs
+                or measured_costs(
+                    model.rows, bindings[0], requests, ending, look_up=prepared.look_up
+                ),
             )
             token = self._engines.add(engine, bindings)
         except BaseException:
@@ -200,7 +212,7 @@ class SessionGroup:
                 binding.close()
             engine.close()
             raise
-        uniform = model.rows.can_merge and all(-1 not in spec.shape[1:] for spec in model.inputs)
+        uniform = model.rows.can_merge and all(-1 not in spec.shape[1:] for spec in rules.specs)
         company, company_rows = company_of(model.rows, requests) if uniform else (None, 0)
         served = ServedVersion(
             snapshot=snapshot,
@@ -223,9 +235,35 @@ class SessionGroup:
                 full_rows=plan.max_rows if plan.mergeable else 0,
                 typical_rows=max([rows for _, rows in requests], default=1),
             ),
+            source=source,
         )
         self._engines.watch(served)
         return served
+
+    def with_rows(
+        self, served: ServedVersion, store: StoreView, snapshot: Snapshot | None = None
+    ) -> ServedVersion:
+        """Return `served` with other rows, on the same engine; cheap where only these differ.
+
+        Requests to one and the other wait in one queue and never meet in a batch.
+
+        Args:
+            served: of this group, with lookups.
+            store: where the new one looks up its rows.
+            snapshot: what it is; None leaves that.
+
+        Raises:
+            InvalidInput: the store has other tables than the lookups.
+        """
+        if served.source is None:
+            raise ValueError(f"{served.snapshot} looks up no rows")
+        new = replace(served, source=served.source.at(store), snapshot=snapshot or served.snapshot)
+        self._engines.watch(new)
+        return new
+
+    def lookup_counts(self) -> LookupCounts:
+        """Return what was looked up since the group began, by feature and table. Any thread."""
+        return add_counts([executor.lookups.counts() for executor in self._executors])
 
     def free_unused(self) -> int:
         """Free the engines of versions that nobody has any more, and return how many there were.
@@ -296,7 +334,7 @@ class SessionGroup:
                     batch, late = [], []
                     lane.rest(executor)
             if late:
-                self._drop(late, now)
+                drop(late, now, self._observer)
             if batch or late:
                 return batch
             if not executor.wake.acquire(timeout=wait_s):
@@ -345,8 +383,6 @@ class SessionGroup:
             executor.given = part
             executor.wake.release()
 
-    # --- who is not computed --------------------------------------------------------------------
-
     def _refusal(self, reason: ShedReason, lane: Lane, now: float) -> Overloaded:
         """Count a request that is not taken, and say why; the lock is held."""
         self._observer.shed(reason)
@@ -356,32 +392,3 @@ class SessionGroup:
             f"model {self.model!r}: {why}: {requests} requests of {rows} rows wait",
             max(lane.drain_s(now), _LEAST_RETRY_S),
         )
-
-    def _send_away(self, tickets: list[Ticket], now: float) -> None:
-        """Answer tickets that had to make room."""
-        with self._lock:
-            retry_s = max([lane.drain_s(now) for lane in self._lanes.every])
-        for ticket in tickets:
-            self._observer.shed("priority")
-            ticket.finished = now
-            ticket.error = Overloaded(
-                f"model {self.model!r}: the queue is full, and another request has priority",
-                max(retry_s, _LEAST_RETRY_S),
-            )
-        deliver(tickets)
-
-    def _drop(self, tickets: list[Ticket], now: float) -> None:
-        for ticket in tickets:
-            ticket.finished = now
-            waited_s = now - ticket.submitted
-            if ticket.cancelled:
-                self._observer.dropped("cancelled")
-                ticket.error = Cancelled("the caller left before the request was computed")
-                continue
-            self._observer.dropped("expired")
-            if ticket.request.deadline <= now:
-                text = f"the deadline passed after {waited_s:.3f} s in the queue"
-            else:
-                text = f"too little time was left after {waited_s:.3f} s in the queue"
-            ticket.error = DeadlineExceeded(text)
-        deliver(tickets)

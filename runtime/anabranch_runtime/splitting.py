@@ -6,6 +6,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from anabranch_runtime.models import DenseModel
 from anabranch_runtime.requests import ScoreRequest, Ticket
 from anabranch_wire.errors import Internal
 
@@ -24,22 +25,33 @@ def split(ticket: Ticket, parts: int) -> list[Ticket]:
     with the rows on axis 0 of every input that has them and of every output.
     """
     request = ticket.request
-    axes = ticket.version.model.rows.input_axes
     bounds = cut(request.rows, parts)
     join = _Join(ticket, bounds)
     made: list[Ticket] = []
-    for begin, end in pairwise(bounds):
-        inputs = tuple(
-            [
-                array if axis is None else array[begin:end]
-                for array, axis in zip(request.inputs, axes, strict=True)
-            ]
-        )
+    pieces = _pieces(ticket.version.model, request.inputs, bounds)
+    for inputs, (begin, end) in zip(pieces, pairwise(bounds), strict=True):
         part = ScoreRequest(
             inputs, end - begin, request.outputs, request.deadline, request.priority
         )
         made.append(_Part(part, ticket, join, begin))
     return made
+
+
+def _pieces(
+    model: DenseModel, inputs: tuple[NDArray[np.generic], ...], bounds: list[int]
+) -> list[tuple[NDArray[np.generic], ...]]:
+    axes = model.rows.input_axes
+    if model.lookups is not None:
+        return model.lookups.cut(inputs, axes, bounds)
+    return [
+        tuple(
+            [
+                array if axis is None else array[begin:end]
+                for array, axis in zip(inputs, axes, strict=True)
+            ]
+        )
+        for begin, end in pairwise(bounds)
+    ]
 
 
 class _Part(Ticket):
@@ -89,6 +101,7 @@ class _Join:
     def _take(self, whole: Ticket, part: _Part) -> None:
         whole.started = max(whole.started, part.started)
         whole.finished = max(whole.finished, part.finished)
+        whole.lookup_s = max(whole.lookup_s, part.lookup_s)
         whole.batch_rows = max(whole.batch_rows, part.batch_rows)
         if part.outputs is None:
             whole.error = whole.error or part.error

@@ -1,7 +1,7 @@
 """First runs of a version before anybody sees it: executors are warmed, batches are measured."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,11 +17,12 @@ from anabranch_runtime.batch_size import (
 from anabranch_runtime.cancellation import Cancellation
 from anabranch_runtime.models import RowLayout
 from anabranch_runtime.settings import BatchSettings
+from anabranch_runtime.staging import stage_alone
 
 __all__ = ["BatchPlan", "batch_plan", "company_of", "measured_costs", "warm"]
 
 Inputs = tuple[NDArray[np.generic], ...]
-"""One array per model input, in the model's order."""
+"""One array per input of the graph, in its order; what lookups fill is filled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,7 @@ def measured_costs(
     requests: Sequence[tuple[Inputs, int]],
     cancellation: Cancellation,
     largest: int | None = None,
+    look_up: Callable[[int], object] | None = None,
 ) -> tuple[BatchCost, ...]:
     """Measure how long batches of growing sizes take; a quarter of a second of processor time.
 
@@ -74,6 +76,7 @@ def measured_costs(
         requests: inputs and rows of requests that the model computes.
         cancellation: ends measuring early.
         largest: most rows of interest; None = as many as are ever tried.
+        look_up: looks up so many rows, where batches do that.
 
     Returns:
         By rising rows; none where no request has a row, or rows may not be added.
@@ -88,6 +91,8 @@ def measured_costs(
 
     def run(rows: int) -> None:
         cancellation.check()
+        if look_up is not None:
+            look_up(rows)
         _run(binding, _resized(sample, layout.input_axes, rows))
 
     costs = measure_costs(
@@ -138,9 +143,7 @@ def company_of(
 
 
 def _run(binding: Binding, inputs: Inputs) -> None:
-    stage = binding.stage(tuple(array.shape for array in inputs))
-    for staged, array in zip(stage.inputs, inputs, strict=True):
-        staged[...] = array
+    stage = stage_alone(binding, inputs)
     stage.enqueue()
     stage.outputs()
 
