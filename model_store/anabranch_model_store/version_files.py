@@ -25,6 +25,7 @@ class VersionFiles:
         manifest: None where the version was taken because it was still.
         identity: what deltas name their base by.
         bytes: size by path relative to the folder, in the order of paths.
+        digests: SHA-256 by path; a segment that its manifest lists without one has none here.
         unlisted: paths of files that lie in the folder, but are not in the manifest.
     """
 
@@ -32,6 +33,7 @@ class VersionFiles:
     manifest: Manifest | None
     identity: str
     bytes: Mapping[str, int]
+    digests: Mapping[str, str]
     unlisted: tuple[str, ...] = ()
 
     def __contains__(self, relative: str) -> bool:
@@ -87,7 +89,15 @@ def verify_version(folder: Path, snapshot: Snapshot) -> VersionFiles:
             f"model.yaml lies in the version, but {FILE_NAME} does not list it; what a version "
             "means cannot be added later: publish it as a new version"
         )
-    return VersionFiles(folder.resolve(), manifest, identity, MappingProxyType(sizes), unlisted)
+    digests = {listed.path: listed.sha256 for listed in manifest.files if listed.sha256}
+    return VersionFiles(
+        folder.resolve(),
+        manifest,
+        identity,
+        MappingProxyType(sizes),
+        MappingProxyType(digests),
+        unlisted,
+    )
 
 
 def _without_manifest(folder: Path, listing: FolderListing) -> VersionFiles:
@@ -100,4 +110,10 @@ def _without_manifest(folder: Path, listing: FolderListing) -> VersionFiles:
     if list_files(folder) != listing:
         raise Conflict("the files of the version changed while they were read")
     sizes = {file.path: file.bytes for file in listing.files}
-    return VersionFiles(folder.resolve(), None, folder_identity(digests), MappingProxyType(sizes))
+    return VersionFiles(
+        folder.resolve(),
+        None,
+        folder_identity(digests),
+        MappingProxyType(sizes),
+        MappingProxyType(digests),
+    )
