@@ -63,7 +63,7 @@ class Change {
   void apply() noexcept;
 
  private:
-  friend class StoreWriter;
+  friend class CoreWriter;
   struct State;
   explicit Change(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
