@@ -1,1 +1,0 @@
-// Becomes the library's first source.
