@@ -18,6 +18,8 @@ __all__ = [
     "LogView",
     "OperationState",
     "OperationView",
+    "RowView",
+    "TableView",
 ]
 
 Action = Literal["load", "unload", "reload", "rollback", "unpin"]
@@ -88,6 +90,58 @@ class LogView:
     access: bool
 
 
+@dataclass(frozen=True, slots=True)
+class TableView:
+    """A table that lookups read.
+
+    Attributes:
+        name: its name.
+        rows: keys that it holds now.
+        dim: numbers per row.
+        dtype: how they are kept: f32, f16, bf16 or int8.
+        keys: `hashed`, or `dense_id` where keys are row numbers.
+        bytes: memory of its rows and index, once for all workers.
+        load: keys per place of the index; 1 for row numbers.
+        mean_probe: cache lines of the index that finding a key looks at.
+        hits: keys that requests found in it.
+        misses: keys that requests did not find in it.
+    """
+
+    name: str
+    rows: int
+    dim: int
+    dtype: str
+    keys: str
+    bytes: int
+    load: float
+    mean_probe: float
+    hits: int
+    misses: int
+
+
+@dataclass(frozen=True, slots=True)
+class RowView:
+    """A row of a table.
+
+    Attributes:
+        key: as it was asked for.
+        found: whether the table holds it.
+        values: its numbers; empty where it is not there.
+        norm: their Euclidean length; null where it is not there.
+        frequency: how often it was trained on; null: not known in this release.
+        step: training step that changed it last; null: not known in this release.
+        changed_by_delta: delta that changed it last; null: none did.
+    """
+
+    key: int
+    found: bool
+    values: list[float]
+    norm: float | None
+    frequency: int | None = None
+    step: int | None = None
+    changed_by_delta: int | None = None
+
+
 class Administration(Protocol):
     """Looks after models and workers."""
 
@@ -138,6 +192,25 @@ class Administration(Protocol):
         Raises:
             NotFound: there is no such model.
             InvalidInput: a name is no label.
+        """
+        ...
+
+    async def tables(self, model: str) -> Sequence[TableView]:
+        """Return the tables of the version that answers by default; none where it has none.
+
+        Raises:
+            NotFound: there is no such model.
+            Unavailable: they are being made anew.
+        """
+        ...
+
+    async def rows(self, model: str, table: str, keys: Sequence[int]) -> Sequence[RowView]:
+        """Return rows of a table of the version that answers by default, in the order of `keys`.
+
+        Raises:
+            NotFound: there is no such model, or it has no such table.
+            InvalidInput: a key has more than 64 bits.
+            Unavailable: the tables are being made anew.
         """
         ...
 

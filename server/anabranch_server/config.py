@@ -45,13 +45,14 @@ class StoreConfig:
     """How embedding rows are kept.
 
     Attributes:
-        base: where base rows live; `auto` decides by size.
-        residency: how their pages come to memory.
-        reserve: share of a table's rows kept free for inserts.
+        base: where base rows are read from: `map` the file, `copy` of it in shared memory; `auto`
+            copies where the file could fail later, or where half of what is left is enough.
+        residency: of base rows: `lazy` comes when it is read, `populated` before, `locked` stays.
+        reserve: share of a table's rows kept free for inserts, where model.yaml names none.
     """
 
-    base: Literal["auto"] = "auto"
-    residency: Literal["lazy", "populated", "locked", "huge"] = "populated"
+    base: Literal["map", "copy", "auto"] = "auto"
+    residency: Literal["lazy", "populated", "locked"] = "populated"
     reserve: float = 0.25
 
     def __post_init__(self) -> None:
@@ -284,6 +285,7 @@ class ServeConfig:
         grpc: the gRPC door.
         watch: how new versions are noticed.
         switch: how long a switch of versions may take.
+        store: how embedding rows are kept.
         workers: number of worker processes, at least 1.
         drain_s: how long to keep answering after a stop signal.
         allow_empty: whether an empty repository is ready.
@@ -302,6 +304,7 @@ class ServeConfig:
     grpc: GrpcConfig
     watch: WatchConfig
     switch: SwitchConfig
+    store: StoreConfig
     workers: int
     drain_s: float
     allow_empty: bool

@@ -267,6 +267,7 @@ def serve_config(read: ReadSettings, repository: str, cores: int) -> ServeConfig
         grpc=settings.grpc,
         watch=settings.watch,
         switch=settings.switch,
+        store=settings.store,
         workers=settings.workers or workers_for(cores),
         drain_s=settings.drain_s,
         allow_empty=settings.allow_empty,

@@ -28,9 +28,6 @@ WITHOUT_EFFECT: Final[Mapping[str, str]] = {
     "watch.inotify": "the repository is polled, every watch.poll_s",
     "switch.gap_grace_s": "deltas are not applied",
     "switch.orphan_s": "deltas are not applied",
-    "store.base": "tables stay in the graph",
-    "store.residency": "tables stay in the graph",
-    "store.reserve": "tables stay in the graph",
 }
 """Dotted name -> why changing it does nothing in this release."""
 

@@ -1,4 +1,5 @@
 import asyncio
+import dataclasses
 import json
 import logging
 from dataclasses import replace
@@ -8,7 +9,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from anabranch_server.administration import ActionRequest
+from anabranch_server.administration import ActionRequest, TableView
 from anabranch_server.app import create_admin_app
 from anabranch_server.describe import WorkerView
 from anabranch_testing.administrations import MemoryAdministration, model_view
@@ -282,8 +283,6 @@ def test_a_trace_is_chromes_json(app: FastAPI) -> None:
     [
         ("PUT", "traffic"),
         ("GET", "diff?a=42&b=42%2B17"),
-        ("GET", "tables"),
-        ("GET", "tables/user%2Femb/rows?key=1&key=-5"),
     ],
 )
 def test_what_is_to_come_says_so(app: FastAPI, method: str, place: str) -> None:
@@ -291,6 +290,35 @@ def test_what_is_to_come_says_so(app: FastAPI, method: str, place: str) -> None:
 
     assert response.status_code == 501
     assert "yet" in response.json()["error"]
+
+
+def test_tables_are_those_of_the_model(administration: MemoryAdministration, app: FastAPI) -> None:
+    table = TableView("user/emb", 3, 2, "f32", "hashed", 96, 0.5, 1.25, 7, 1)
+    administration.kept_tables["scale"] = [table]
+
+    answer = fetch(app, "/admin/v1/models/scale/tables")
+
+    assert answer.json() == {"tables": [dataclasses.asdict(table)]}
+    assert fetch(app, "/admin/v1/models/nobody/tables").status_code == 404
+
+
+def test_rows_come_in_the_order_of_their_keys(
+    administration: MemoryAdministration, app: FastAPI
+) -> None:
+    administration.kept_rows["scale", "user/emb"] = {-5: [1.5, 2.0]}
+    place = "/admin/v1/models/scale/tables/user%2Femb/rows"
+
+    answer = fetch(app, f"{place}?key={2**64 - 1}&key=-5")
+
+    rows = answer.json()["rows"]
+    assert [(row["key"], row["found"], row["values"]) for row in rows] == [
+        (2**64 - 1, False, []),
+        (-5, True, [1.5, 2.0]),
+    ]
+    assert {"norm", "frequency", "step", "changed_by_delta"} < rows[0].keys()
+    for bad in ("", "?key=x", "?key=1.5", "?" + "&".join(["key=1"] * 1001)):
+        assert fetch(app, place + bad).status_code == 400
+    assert fetch(app, "/admin/v1/models/scale/tables/other/rows?key=1").status_code == 404
 
 
 def test_every_change_leaves_a_line(

@@ -199,7 +199,7 @@ def test_values_equal_to_the_default_are_never_refused(repository: Path) -> None
 def test_changed_settings_without_effect_are_named(repository: Path) -> None:
     read = read_settings(
         {"poll_s": 7.0},
-        {"ANABRANCH_STORE__RESERVE": "0.5", "ANABRANCH_WATCH__INOTIFY": "false"},
+        {"ANABRANCH_SWITCH__ORPHAN_S": "60", "ANABRANCH_WATCH__INOTIFY": "false"},
         None,
     )
 
@@ -207,7 +207,7 @@ def test_changed_settings_without_effect_are_named(repository: Path) -> None:
 
     assert len(notes) == 2
     assert any(note.startswith("ANABRANCH_WATCH__INOTIFY has no effect") for note in notes)
-    assert any(note.startswith("ANABRANCH_STORE__RESERVE has no effect") for note in notes)
+    assert any(note.startswith("ANABRANCH_SWITCH__ORPHAN_S has no effect") for note in notes)
 
 
 def test_workers_are_as_many_as_asked_for_or_one_per_eight_cores(repository: Path) -> None:

@@ -12,6 +12,7 @@ from anabranch_server.metrics.totals import Totals
 from anabranch_server.processes.messages import Joined
 from anabranch_server.supervisor.keeper_counts import ReloadCounts
 from anabranch_server.supervisor.scrapes import Scrapes, Sources, reload_series
+from anabranch_server.supervisor.stores import Stores
 from anabranch_server.supervisor.transactions import Transactions, TransactionSettings
 from anabranch_server.supervisor.vanishing import Vanishing
 from anabranch_server.supervisor.workers import Pool
@@ -59,6 +60,8 @@ async def test_a_scrape_covers_the_whole_server(tmp_path: Path) -> None:
         workers=lambda: [WorkerView(0, 1, "serving", 0.0, 0, {})],
         models=lambda: [view],
         states=lambda: {"m": state_of(plan)},
+        stores=Stores("map", 1, lambda: None),
+        leases=transactions.leases,
         pids=lambda: {"supervisor": os.getpid(), "loader": None},
         version="0.1.0",
     )

@@ -21,8 +21,9 @@ from anabranch_server.processes.messages import (
     Serving,
     SetLog,
 )
+from anabranch_server.processes.plans import StatePlan
 from anabranch_server.supervisor.effects import Change, WorkerId
-from anabranch_server.supervisor.participants import Participant
+from anabranch_server.supervisor.participants import Draft, Participant
 from anabranch_server.supervisor.transactions import Transactions, TransactionSettings
 from anabranch_server.supervisor.workers import Pool
 from anabranch_testing.event_loops import on_loop
@@ -272,16 +273,23 @@ class _Recorder:
     def __init__(self, name: str, said: list[str], fault: AnabranchError | None = None) -> None:
         self._name, self._said, self._fault = name, said, fault
 
-    async def prepare(self, change: Change) -> None:
+    async def prepare(self, draft: Draft) -> StatePlan | None:
         self._said.append(f"{self._name} prepare")
         if self._fault is not None:
             raise self._fault
+        return draft.state
 
-    def apply(self, change: Change) -> None:
+    async def apply(self, change: Change) -> None:
         self._said.append(f"{self._name} apply")
 
-    def abort(self, change: Change) -> None:
+    def abort(self, model: str) -> None:
         self._said.append(f"{self._name} abort")
+
+    def release(self, model: str, floor: int) -> None:
+        pass
+
+    def descriptors(self, state: StatePlan) -> Sequence[int]:
+        return ()
 
 
 @on_loop

@@ -60,7 +60,8 @@ async def _build(
     group: Group, folder: Path, *, spare: float, urgent: bool = False, patience_s: float = 60.0
 ) -> ServedVersion:
     builds = Builds(patience_s, spare=_spare(spare))
-    return await builds.build(cast(SessionGroup, group), scale_plan(folder, 1), urgent=urgent)
+    plan = scale_plan(folder, 1)
+    return await builds.build(cast(SessionGroup, group), plan, None, urgent=urgent)
 
 
 @on_loop

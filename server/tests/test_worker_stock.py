@@ -31,7 +31,7 @@ class Worker:
         )
 
     async def prepare(self, epoch: int, state: StatePlan) -> None:
-        self.stock.prepare(Prepare("m", 0, epoch, state, urgent=True))
+        self.stock.prepare(Prepare("m", 0, epoch, state, urgent=True), [])
         await until(lambda: Ack("m", epoch, 1) in self.said)
 
 

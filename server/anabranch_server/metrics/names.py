@@ -54,6 +54,8 @@ class Metric:
 
 _MODEL: Final = ("model",)
 _VERSION: Final = ("model", "version")
+_TABLE: Final = ("model", "table")
+_FEATURE: Final = ("model", "feature")
 
 METRICS: Final[Mapping[str, Metric]] = MappingProxyType(
     {
@@ -82,7 +84,8 @@ METRICS: Final[Mapping[str, Metric]] = MappingProxyType(
             "histogram",
             ("model", "stage"),
             "Time of a request in each stage: decode (from its last received byte to its "
-            "admission), run, encode (from the result to the answer handed to the transport).",
+            "admission), lookup (of rows, where there are tables), run, encode (from the result "
+            "to the answer handed to the transport).",
             LATENCY_S,
         ),
         "anabranch_request_bytes": Metric(
@@ -160,6 +163,39 @@ METRICS: Final[Mapping[str, Metric]] = MappingProxyType(
         ),
         "anabranch_model_ready": Metric(
             "gauge", _MODEL, "1 if the model can answer requests naming no version, else 0."
+        ),
+        "anabranch_store_rows": Metric(
+            "gauge", _TABLE, "Rows of a table, of the version that answers by default."
+        ),
+        "anabranch_store_lookups_total": Metric("counter", _TABLE, "Keys looked up in a table."),
+        "anabranch_store_misses_total": Metric(
+            "counter", _TABLE, "Keys looked up in a table that it did not hold."
+        ),
+        "anabranch_feature_keys_total": Metric(
+            "counter", _FEATURE, "Keys looked up for a feature."
+        ),
+        "anabranch_feature_misses_total": Metric(
+            "counter", _FEATURE, "Keys looked up for a feature that a table did not hold."
+        ),
+        "anabranch_store_bytes": Metric(
+            "gauge",
+            ("model", "part"),
+            "Memory of the tables of a model: base (of the segment files), index, arena, undo.",
+        ),
+        "anabranch_store_arena_used_ratio": Metric(
+            "gauge",
+            _MODEL,
+            "Share of the room for changed rows that is taken, of the fullest table.",
+        ),
+        "anabranch_store_huge_page_ratio": Metric(
+            "gauge", _MODEL, "Share of the memory of index and changed rows in huge pages."
+        ),
+        "anabranch_store_retired_rows": Metric(
+            "gauge", _MODEL, "Superseded rows that wait until no request reads them."
+        ),
+        "anabranch_store_leases": Metric("gauge", _MODEL, "Workers that may read the tables."),
+        "anabranch_store_oldest_lease_seconds": Metric(
+            "gauge", _MODEL, "How long a worker has read rows that were no longer current."
         ),
         "anabranch_build_info": Metric(
             "gauge", ("version", "backend", "isa"), "Always 1; what this server is made of."

@@ -14,6 +14,7 @@ from typing import Final, get_args
 
 from anabranch_runtime.catalog import Catalog
 from anabranch_runtime.counters import CountersPage, Recorder, Slot
+from anabranch_runtime.executor_lookups import LookupCounts
 from anabranch_runtime.observing import DropReason, RestartReason, ShedReason
 from anabranch_runtime.requests import Ticket
 from anabranch_runtime.spans import Spans
@@ -267,6 +268,7 @@ class ModelCounters:
         self._worker = worker
         self._lock = threading.Lock()
         self._batches: dict[tuple[int, int], _AnyRecorder] = {}
+        self._lookups: dict[tuple[str, str], _AnyRecorder] = {}
         self._waiting: _AnyRecorder | None = None
         # Made at birth: a rate over a counter that first appears with a value misses that value.
         self._shed = {
@@ -295,6 +297,15 @@ class ModelCounters:
     def dropped(self, reason: DropReason) -> None:
         """Count a request dropped from the queue."""
         self._dropped[reason].record(1.0)
+
+    def looked_up(self, counts: LookupCounts) -> None:
+        """Count what was looked up since the last call, by feature and table."""
+        with self._lock:
+            for at, (keys, misses) in counts.items():
+                recorder = self._lookups.get(at)
+                if recorder is None:
+                    recorder = self._lookups[at] = self._make_lookups(*at)
+                recorder.record(keys, misses, keys, misses)
 
     def executor_restarted(self, reason: RestartReason) -> None:
         """Count an executor's thread that was replaced."""
@@ -328,7 +339,20 @@ class ModelCounters:
         with self._lock:
             for batch in [key for key in self._batches if version in (None, key[1])]:
                 del self._batches[batch]
+            if version is None:
+                self._lookups.clear()
             self._series.retire(self._model, None if version is None else str(version))
+
+    def _make_lookups(self, feature: str, table: str) -> _AnyRecorder:
+        """Make the recorder of a feature in a table; the lock is held."""
+        return self._series.recorder(
+            {
+                "anabranch_feature_keys_total": (self._model, feature),
+                "anabranch_feature_misses_total": (self._model, feature),
+                "anabranch_store_lookups_total": (self._model, table),
+                "anabranch_store_misses_total": (self._model, table),
+            }
+        )
 
     def _make_batch(self, key: tuple[int, int]) -> _AnyRecorder:
         executor, version = key

@@ -2,7 +2,7 @@
 
 A channel is one end of a SOCK_SEQPACKET pair. It belongs to one thread, which either blocks in
 `receive` or attaches it to its event loop. Invariants: `send` never waits for the peer; a message
-comes with exactly the descriptors that its class has, which then belong to the receiver; every
+comes with exactly the descriptors that it has to have, which then belong to the receiver; every
 other descriptor is closed; after the first malformed packet nothing more is read.
 """
 
@@ -117,7 +117,7 @@ class Channel(Generic[M]):
 
         Args:
             message: what to say.
-            fds: as many descriptors as its class names; they stay the caller's and may be closed
+            fds: as many descriptors as the message has; they stay the caller's and may be closed
                 as soon as this returns.
 
         Raises:

@@ -6,12 +6,12 @@ current from the moment the shared word of its model says so.
 """
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Literal
 
 import msgspec
 
 from anabranch_runtime.spans import Recorded
-from anabranch_server.processes.plans import StatePlan, VersionPlan
+from anabranch_server.processes.plans import DESCRIPTORS_EACH, StatePlan, VersionPlan
 
 __all__ = [
     "Abort",
@@ -51,8 +51,10 @@ __all__ = [
 class Message(msgspec.Struct, frozen=True, tag=True, forbid_unknown_fields=True):
     """Base of all messages; the tag is the name of the class."""
 
-    descriptors: ClassVar[int] = 0
-    """How many descriptors travel with a message of this class, no more and no less."""
+    @property
+    def descriptors(self) -> int:
+        """How many descriptors travel with this message, no more and no less."""
+        return 0
 
 
 # --- launcher -> supervisor, launcher -> worker -------------------------------------------------
@@ -68,26 +70,35 @@ class Attached(Message, frozen=True):
         started: seconds since 1970.
     """
 
-    descriptors = 2
-
     index: int
     incarnation: int
     pid: int
     started: float
 
+    @property
+    def descriptors(self) -> int:
+        """See `Message`."""
+        return 2
+
 
 class LoaderAttached(Message, frozen=True):
     """The loader that was asked for was started. Descriptors: channel to it, its pidfd."""
 
-    descriptors = 2
-
     pid: int
+
+    @property
+    def descriptors(self) -> int:
+        """See `Message`."""
+        return 2
 
 
 class NewSupervisor(Message, frozen=True):
     """To a worker: another supervisor was started. Descriptor: control channel to it."""
 
-    descriptors = 1
+    @property
+    def descriptors(self) -> int:
+        """See `Message`."""
+        return 1
 
 
 class Drain(Message, frozen=True):
@@ -108,7 +119,8 @@ class Prepare(Message, frozen=True):
     """Make ready what a model serves from `epoch` on; answered by `Ack` or `CannotPrepare`.
 
     What the worker has already (same group, same version, same identity) it keeps. Serves for new
-    epochs, and with the current epoch for a worker that joins.
+    epochs, and with the current epoch for a worker that joins. Descriptors: for each generation of
+    the state, in its order, the segment that it lies over and its memory.
 
     Attributes:
         model: model name.
@@ -123,6 +135,11 @@ class Prepare(Message, frozen=True):
     epoch: int
     state: StatePlan | None
     urgent: bool = False
+
+    @property
+    def descriptors(self) -> int:
+        """See `Message`."""
+        return 0 if self.state is None else DESCRIPTORS_EACH * len(self.state.generations)
 
 
 class Abort(Message, frozen=True):
@@ -205,13 +222,16 @@ class Hello(Message, frozen=True):
         models: what it has already; empty after its start.
     """
 
-    descriptors = 1
-
     index: int
     incarnation: int
     pid: int
     is_open: bool
     models: Mapping[str, HeldModel]
+
+    @property
+    def descriptors(self) -> int:
+        """See `Message`."""
+        return 1
 
 
 class Opened(Message, frozen=True):
@@ -281,7 +301,7 @@ class LoadVersion(Message, frozen=True):
         serving_yaml: text of the model's serving.yaml; empty where it has none.
         idle: run at idle priority, since requests are being served; a loader cannot go back.
         available_bytes: memory that the version may take; None where that is not known.
-        in_use: graph files in the cache folder that workers may still be told of.
+        in_use: graph files and segments that workers may still be told of.
     """
 
     number: int

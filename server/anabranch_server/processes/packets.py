@@ -35,8 +35,8 @@ MAX_PACKET_BYTES: Final = 1 + INLINE_BYTES
 MAX_MESSAGE_BYTES: Final = 1 << 30
 """Longest message at all."""
 
-MAX_DESCRIPTORS: Final = 8
-"""Most descriptors of a packet, that of a long message included."""
+MAX_DESCRIPTORS: Final = 128
+"""Most descriptors of a packet, that of a long message included; Linux takes 253."""
 
 _INLINE: Final = b"\0"
 _MEMORY: Final = b"\1"

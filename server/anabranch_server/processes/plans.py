@@ -5,16 +5,21 @@ it is immutable and crosses processes as msgpack.
 """
 
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
 __all__ = [
+    "DESCRIPTORS_EACH",
     "ArrayPlan",
+    "CapacityPlan",
     "Example",
+    "GenerationPlan",
     "GroupPlan",
     "QueuePlan",
     "RowPlan",
     "StatePlan",
+    "StorePlan",
     "TensorPlan",
     "VersionPlan",
 ]
@@ -51,6 +56,29 @@ class RowPlan(msgspec.Struct, frozen=True):
     splittable: bool
 
 
+class CapacityPlan(msgspec.Struct, frozen=True):
+    """Room of one table in a generation; see `anabranch_runtime.store.Capacity`."""
+
+    arena_rows: int
+    keys: int
+
+
+class StorePlan(msgspec.Struct, frozen=True):
+    """Embedding rows of a version that are kept beside its graph, once for all workers.
+
+    Attributes:
+        segment: the file with the rows as published.
+        segment_bytes: of that file.
+        plan: JSON of the `anabranch_wire.plan.Plan` that says how they are looked up.
+        capacities: one for each table of the segment, in its order.
+    """
+
+    segment: str
+    segment_bytes: int
+    plan: bytes
+    capacities: tuple[CapacityPlan, ...]
+
+
 class VersionPlan(msgspec.Struct, frozen=True):
     """A version that was found good.
 
@@ -69,6 +97,7 @@ class VersionPlan(msgspec.Struct, frozen=True):
         examples: to warm executors with.
         warm_rounds: runs of each example on each executor.
         costs: rows and seconds of batches as measured on this machine; empty where they were not.
+        store: rows that are looked up beside the graph; None where it does without.
         weight_bytes: of its files, as the memory of one worker counts them.
         step: training step; None where the version does not say.
         event_time: newest event it was trained on, seconds since 1970.
@@ -95,6 +124,7 @@ class VersionPlan(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
     optimized: bool = False
     costs: tuple[tuple[int, float], ...] = ()
+    store: StorePlan | None = None
 
 
 class QueuePlan(msgspec.Struct, frozen=True):
@@ -131,6 +161,24 @@ class GroupPlan(msgspec.Struct, frozen=True):
     split_rows: int | None
 
 
+DESCRIPTORS_EACH: Final = 2
+"""Descriptors that belong to a generation: the segment that it lies over, and its memory."""
+
+
+class GenerationPlan(msgspec.Struct, frozen=True):
+    """Which rows of a version are read: one generation of its store, at one store version.
+
+    Attributes:
+        version: number of the model version.
+        number: of the generation; none is given out twice while the launcher lives.
+        store_version: that lookups read, as the store counts its changes.
+    """
+
+    version: int
+    number: int
+    store_version: int
+
+
 class StatePlan(msgspec.Struct, frozen=True):
     """What one model serves from some epoch on.
 
@@ -143,6 +191,8 @@ class StatePlan(msgspec.Struct, frozen=True):
         default: version that answers requests naming none; None when there is none.
         default_label: label that was to name it; None where it is the newest loaded one.
         required: whether readiness needs the model.
+        generations: one for each of `versions` that has a store, in their order; filled in by
+            whoever writes those stores.
     """
 
     group: GroupPlan
@@ -153,3 +203,8 @@ class StatePlan(msgspec.Struct, frozen=True):
     default: int | None = None
     default_label: str | None = None
     required: bool = True
+    generations: tuple[GenerationPlan, ...] = ()
+
+    def generation(self, version: int) -> GenerationPlan | None:
+        """Return the generation of a version; None where it has no store."""
+        return next((one for one in self.generations if one.version == version), None)

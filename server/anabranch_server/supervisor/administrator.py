@@ -4,12 +4,20 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import cast, get_args
 
-from anabranch_server.administration import Action, ActionRequest, LogView, OperationView
+from anabranch_server.administration import (
+    Action,
+    ActionRequest,
+    LogView,
+    OperationView,
+    RowView,
+    TableView,
+)
 from anabranch_server.config import LogConfig, LogLevel
 from anabranch_server.describe import IndexEntry, ModelView, WorkerView
 from anabranch_server.logs import set_log_level
 from anabranch_server.processes.messages import SetLog
 from anabranch_server.supervisor.models import ModelAdministration
+from anabranch_server.supervisor.tables import TableAdministration
 from anabranch_wire.errors import InvalidInput
 
 __all__ = ["Administrator"]
@@ -22,6 +30,7 @@ class Administrator:
 
     Args:
         models: answers all that is about models.
+        tables: answers all that is about their tables.
         workers: returns the worker processes.
         check_ready: raises while the server is not ready.
         set_log: changes what workers log.
@@ -33,6 +42,7 @@ class Administrator:
     def __init__(
         self,
         models: ModelAdministration,
+        tables: TableAdministration,
         workers: Callable[[], Sequence[WorkerView]],
         check_ready: Callable[[], None],
         set_log: Callable[[SetLog], None],
@@ -41,6 +51,7 @@ class Administrator:
         logs: LogConfig,
     ) -> None:
         self._models = models
+        self._tables = tables
         self._workers = workers
         self._check_ready = check_ready
         self._set_log = set_log
@@ -75,6 +86,16 @@ class Administrator:
     async def set_labels(self, model: str, labels: Mapping[str, int | None]) -> ModelView:
         """See `Administration`."""
         return await self._models.set_labels(model, labels)
+
+    async def tables(self, model: str) -> Sequence[TableView]:
+        """See `Administration`."""
+        self._models.model(model)
+        return await self._tables.tables(model)
+
+    async def rows(self, model: str, table: str, keys: Sequence[int]) -> Sequence[RowView]:
+        """See `Administration`."""
+        self._models.model(model)
+        return await self._tables.rows(model, table, keys)
 
     def workers(self) -> Sequence[WorkerView]:
         """See `Administration`."""

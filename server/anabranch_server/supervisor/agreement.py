@@ -27,6 +27,7 @@ from anabranch_server.supervisor.effects import (
     Send,
     WorkerId,
 )
+from anabranch_server.supervisor.numbering import first_number, incarnation_of
 from anabranch_server.supervisor.slots import Slots
 from anabranch_wire.errors import AnabranchError, DeadlineExceeded, Unavailable
 
@@ -34,9 +35,6 @@ __all__ = ["Agreement"]
 
 _MAX_FAILURES: Final = 2
 """Workers lost while they prepared one state, from which on the state is taken for the cause."""
-
-_EPOCH_BITS: Final = 32
-"""Bits of an epoch that one supervisor counts in."""
 
 
 @dataclass(slots=True, eq=False)
@@ -97,7 +95,7 @@ class Agreement:
         self._workers: dict[WorkerId, _Worker] = {}
         self._ballots: dict[str, _Ballot] = {}
         self._serving: Serving | None = None
-        seen = [(incarnation - 1) << _EPOCH_BITS, *words.values()]
+        seen = [first_number(incarnation), *words.values()]
         for hello in hellos.values():
             for model, held in hello.models.items():
                 seen.extend(held.epochs)
@@ -105,6 +103,7 @@ class Agreement:
                 if epoch in held.epochs:
                     self._current[model] = Change(model, held.slot, epoch, held.state)
         self._last_epoch = max(seen)
+        self._incarnation = incarnation
         self._slots = Slots(slots, {model: one.slot for model, one in self._current.items()})
 
     # --- what is true ---------------------------------------------------------------------------
@@ -140,6 +139,14 @@ class Agreement:
             model in (*worker.missed, *worker.lacking) and not worker.has(current)
             for worker in self._workers.values()
         )
+
+    def is_orphaned(self, model: str) -> bool:
+        """Whether what is current has generations of an earlier supervisor.
+
+        Nobody can hand those out any more: who joins waits for a switch to others.
+        """
+        current = self._current.get(model)
+        return current is not None and self._is_orphan(current)
 
     # --- switches -------------------------------------------------------------------------------
 
@@ -198,7 +205,7 @@ class Agreement:
                 else:  # of a supervisor that died before it published them
                     effects.append(Send(worker, Abort(model, epoch)))
         for change in self._current.values():
-            if not known.has(change):
+            if not known.has(change) and not self._is_orphan(change):
                 effects.append(self._prepare(known, change))
         for ballot in self._ballots.values():
             if not ballot.is_agreed:
@@ -251,7 +258,12 @@ class Agreement:
         effects: list[Effect] = []
         for known in self._workers.values():
             text = known.missed.pop(model, None)
-            if text is None or current is None or known.has(current) or known.has_joined:
+            if current is None or known.has(current) or known.has_joined:
+                continue
+            if text is None:
+                if self._is_orphan(current) and not self._someone_serves(current):
+                    known.lacking.add(model)
+                    effects += self._join(known)
                 continue
             if self._someone_serves(current):
                 why = f"it cannot prepare model {model}, which others serve: {text}"
@@ -310,6 +322,10 @@ class Agreement:
         return [Send(worker, serving) for worker in self.joined]
 
     # --- steps ----------------------------------------------------------------------------------
+
+    def _is_orphan(self, change: Change) -> bool:
+        generations = () if change.state is None else change.state.generations
+        return any(incarnation_of(one.number) != self._incarnation for one in generations)
 
     def _prepare(self, worker: _Worker, change: Change) -> Send:
         worker.unanswered[change.model, change.epoch] = None

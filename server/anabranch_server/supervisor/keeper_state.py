@@ -176,13 +176,18 @@ class KeptModel:
         """Load once more what is served, and have it prepared anew where it was missed.
 
         A worker could not build it, as when the cache folder has been deleted; what can be loaded
-        lies there again afterwards.
+        lies there again afterwards. Where only its rows are a former supervisor's, they are made
+        anew from what was loaded before.
         """
         now_s, switching, seen = _now_s(), self._around.switching, self.seen
         if not self._mending.is_due(now_s):
             switching.give_up(self.name)
             return
         error: AnabranchError | None = None
+        if self.state is not None and switching.is_orphaned(self.name):
+            await self._switches.switch(self.state, self.intent, "config")
+            if not switching.lacks(self.name):
+                return
         for number in self.shelf.in_memory:
             if seen is not None and number in seen.versions:
                 error = await self.obtain(number, is_in_memory=True) or error

@@ -59,6 +59,10 @@ class Leases:
             if held.pop(worker, None) is not None:
                 self._forget(model)
 
+    def count(self, model: str) -> int:
+        """Return how many workers have a lease on a model."""
+        return len(self._held.get(model, ()))
+
     def floor(self, model: str) -> int:
         """Return the oldest epoch that anybody may read; 0 where nothing was published."""
         current = max(self._published.get(model, ()), default=0)

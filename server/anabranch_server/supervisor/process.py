@@ -9,13 +9,14 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from anabranch_model_store.memory import available_bytes
+from anabranch_runtime.counters import Series
 from anabranch_runtime.shared_words import SharedWords
 from anabranch_server.cores import usable_cores
 from anabranch_server.metrics.totals import Totals
@@ -38,7 +39,9 @@ from anabranch_server.supervisor.loader_link import LoaderLink
 from anabranch_server.supervisor.models import ModelAdministration
 from anabranch_server.supervisor.overview import Overview
 from anabranch_server.supervisor.scrapes import Scrapes, Sources, reload_series
+from anabranch_server.supervisor.stores import Stores
 from anabranch_server.supervisor.surroundings import Surroundings
+from anabranch_server.supervisor.tables import TableAdministration
 from anabranch_server.supervisor.tracing import Tracer
 from anabranch_server.supervisor.transactions import Transactions, TransactionSettings
 from anabranch_server.supervisor.vanishing import Vanishing
@@ -87,6 +90,7 @@ class SupervisorProcess:
         self._totals = Totals(
             Path(boot.run_dir) / "totals", boot.launch, lambda: reload_series(self._counts)
         )
+        self._stores = Stores(config.store.base, boot.incarnation, available_bytes)
         self._transactions = Transactions(
             words,
             TransactionSettings(
@@ -95,9 +99,11 @@ class SupervisorProcess:
                 incarnation=boot.incarnation,
                 expected_workers=config.workers,
             ),
+            participants=[self._stores],
             on_published=self._published,
             on_missed=lambda model: self._keeping.miss(model),
         )
+        self._stores.attach(self._transactions)
         self._pool = Pool(self._transactions, self._totals, config.switch.stall_s)
         self._loader = LoaderLink(self._start_loader)
         self._keeping = Keeping(
@@ -136,6 +142,7 @@ class SupervisorProcess:
             await self._wait_for_workers()
         self._transactions.close()
         self._pool.close()
+        await self._stores.close()
         self._launcher.close()
         if self._doors is not None:
             await self._doors.close()
@@ -157,6 +164,7 @@ class SupervisorProcess:
         overview = self._overview
         administration = Administrator(
             self._models,
+            TableAdministration(self._stores, overview.states, self._counted),
             overview.workers,
             overview.check_ready,
             self._pool.set_log,
@@ -298,6 +306,12 @@ class SupervisorProcess:
         scanner = Scanner(repository.path, repository.models, repository.settle_s)
         return Watcher(scanner, self._config.watch.poll_s, self._keeping.take, time.time)
 
+    def _counted(self) -> Iterator[Series]:
+        """Yield what workers have counted, those that died included."""
+        for worker in self._pool:
+            yield from worker.read_counters()
+        yield from self._totals.all_series()
+
     def _sources(self) -> Sources:
         return Sources(
             pool=self._pool,
@@ -306,6 +320,8 @@ class SupervisorProcess:
             workers=self._overview.workers,
             models=self._models.models,
             states=self._overview.states,
+            stores=self._stores,
+            leases=self._transactions.leases,
             pids=lambda: {
                 "launcher": self._boot.launcher_pid,
                 "supervisor": os.getpid(),

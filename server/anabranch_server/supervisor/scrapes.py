@@ -19,6 +19,8 @@ from anabranch_server.metrics.totals import EXITED, Totals
 from anabranch_server.processes.plans import StatePlan
 from anabranch_server.supervisor.effects import KillReason
 from anabranch_server.supervisor.keeper_counts import Durations, ReloadCounts
+from anabranch_server.supervisor.store_values import store_values
+from anabranch_server.supervisor.stores import Stores
 from anabranch_server.supervisor.vanishing import Vanishing
 from anabranch_server.supervisor.workers import Pool
 
@@ -41,6 +43,8 @@ class Sources:
         workers: worker processes as operators see them.
         models: models as operators see them.
         states: model -> what it serves.
+        stores: have the rows of their tables.
+        leases: model -> workers that may read it, and for how long one kept what had passed.
         pids: name of a process that is no worker -> its number, if it is there.
         version: of the server.
     """
@@ -51,6 +55,8 @@ class Sources:
     workers: Callable[[], Sequence[WorkerView]]
     models: Callable[[], Sequence[ModelView]]
     states: Callable[[], Mapping[str, StatePlan]]
+    stores: Stores
+    leases: Callable[[str], tuple[int, float]]
     pids: Callable[[], Mapping[str, int | None]]
     version: str
 
@@ -67,6 +73,7 @@ class Scrapes:
         sources = self._sources
         async with self._turn:
             await sources.pool.refresh(_REFRESH_S)
+            await sources.stores.refresh()
             now_s = asyncio.get_running_loop().time()
             sources.totals.prune(lambda series: sources.vanishing.is_over(series, now_s))
             parts = [worker.read_counters() for worker in sources.pool]
@@ -92,6 +99,9 @@ class Scrapes:
             plan = plans.get(model.name)
             if plan is not None:
                 yield from _snapshot(model, plan)
+        for name, plan in plans.items():
+            if stores := sources.stores.stores(name):
+                yield from store_values(name, plan, stores, sources.leases(name))
         yield Value("anabranch_build_info", (sources.version, _BACKEND, kernel_isa()), 1)
         pids = {str(worker.id.index): worker.pid for worker in sources.pool}
         for name, pid in {**pids, **sources.pids()}.items():

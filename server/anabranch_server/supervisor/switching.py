@@ -43,8 +43,16 @@ class Switching(Protocol):
     def lacks(self, model: str) -> bool:
         """Return whether a worker could not prepare what the model serves.
 
-        As when files are gone that it is built from. A switch to a state that can be prepared ends
-        this, also where the state is the same once more.
+        As when files are gone that it is built from, or where `is_orphaned`. A switch to a state
+        that can be prepared ends this, also where the state is the same once more.
+        """
+        ...
+
+    def is_orphaned(self, model: str) -> bool:
+        """Return whether the model's rows belong to a supervisor that is gone.
+
+        Workers serve on with them, but none that joins can have them, and they change no more. A
+        switch to the same state gives the model rows of this supervisor's.
         """
         ...
 

@@ -3,17 +3,22 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import msgspec
 
 from anabranch_server.processes.messages import (
     Ack,
     CannotPrepare,
     Hello,
+    Message,
+    Prepare,
     Released,
     Serving,
 )
 from anabranch_server.processes.plans import StatePlan
 from anabranch_server.supervisor.agreement import Agreement
+from anabranch_server.supervisor.alterations import Alteration
 from anabranch_server.supervisor.effects import (
     Change,
     Decide,
@@ -27,9 +32,10 @@ from anabranch_server.supervisor.effects import (
 )
 from anabranch_server.supervisor.greetings import Greetings
 from anabranch_server.supervisor.leases import Leases
-from anabranch_server.supervisor.participants import Participant, Words, Workers
+from anabranch_server.supervisor.participants import Draft, Participant, Words, Workers
 from anabranch_server.supervisor.patience import LeaseCheck, Patience
-from anabranch_wire.errors import AnabranchError, Internal, Unavailable
+from anabranch_server.supervisor.uninterrupted import Outcome, to_the_end
+from anabranch_wire.errors import AnabranchError, Internal, NotFound, Unavailable
 
 __all__ = ["TransactionSettings", "Transactions"]
 
@@ -110,8 +116,8 @@ class Transactions:
         now_s = self._loop.time()
         for change in agreement.current.values():
             self._leases.publish(change.model, change.epoch, now_s)
-            if change.state is not None:
-                self._adopted[change.model] = change.state
+            if change.state is not None:  # without generations, of which this one has none
+                self._adopted[change.model] = msgspec.structs.replace(change.state, generations=())
             self._on_published(change)
         for worker, hello in hellos.items():
             self._greet(worker, hello)
@@ -168,11 +174,22 @@ class Transactions:
 
     def lacks(self, model: str) -> bool:
         """See `Switching`."""
-        return self._agreement is not None and self._agreement.lacks(model)
+        talks = self._agreement
+        return talks is not None and (talks.lacks(model) or talks.is_orphaned(model))
+
+    def is_orphaned(self, model: str) -> bool:
+        """See `Switching`."""
+        return self._agreement is not None and self._agreement.is_orphaned(model)
 
     def floor(self, model: str) -> int:
         """Return the oldest epoch of a model that a worker may still read."""
         return self._leases.floor(model)
+
+    def leases(self, model: str) -> tuple[int, float]:
+        """Return how many workers may read a model, and for how long one kept what had passed."""
+        now_s = self._loop.time()
+        ages = [one.age_s for one in self._leases.overdue(now_s, 0.0) if one.model == model]
+        return self._leases.count(model), max(ages, default=0.0)
 
     # --- switching ------------------------------------------------------------------------------
 
@@ -181,31 +198,68 @@ class Transactions:
     ) -> int:
         """Make `state` what the model serves; see `Switching`."""
         async with self._turns.setdefault(model, asyncio.Lock()):
-            await self._wait_for_workers(model)
-            change, effects = self._talks.begin(model, state)
-            outcome = self._outcomes[change.epoch] = self._loop.create_future()
-            prepared: list[Participant] = []
-            try:
-                for participant in self._participants:
-                    await participant.prepare(change)
-                    prepared.append(participant)
-                self._carry_out(effects)
-                error = await asyncio.shield(outcome)  # cancelled, it would not tell any more
-                if error is not None:
-                    raise error
-            except BaseException:
-                self._call_off(change, outcome)
-                _give_up(prepared, change)
-                raise
-            finally:
-                del self._outcomes[change.epoch]
-            await self._decide(change, decide, prepared)
-            return change.epoch
+            return await self._switch(Draft(model, state), decide)
+
+    async def alter(
+        self, model: str, alteration: Alteration, decide: Callable[[int], Awaitable[None]]
+    ) -> int:
+        """Change rows of a version that the model serves; a switch to the same state otherwise.
+
+        Args:
+            model: model name.
+            alteration: what changes.
+            decide: makes the decision durable; see `switch`.
+
+        Returns:
+            The epoch of the state.
+
+        Raises:
+            NotFound: the model has no such version in memory.
+            AnabranchError: as `switch` raises it.
+        """
+        async with self._turns.setdefault(model, asyncio.Lock()):
+            current = self.current.get(model)
+            state = None if current is None else current.state
+            versions = () if state is None else state.versions
+            if alteration.version not in (one.version for one in versions):
+                raise NotFound(f"model {model!r} has no version {alteration.version} in memory")
+            return await self._switch(Draft(model, state, alteration), decide)
 
     def give_up(self, model: str) -> None:
         """See `Switching`."""
         if self._agreement is not None:
             self._carry_out(self._agreement.give_up(model))
+
+    async def _switch(self, draft: Draft, decide: Callable[[int], Awaitable[None]]) -> int:
+        """Make a draft what its model serves; it is the model's turn."""
+        await self._wait_for_workers(draft.model)
+        prepared: list[Participant] = []
+        try:
+            for participant in self._participants:
+                draft = replace(draft, state=await participant.prepare(draft))
+                prepared.append(participant)
+            change = await self._agree(draft)
+        except BaseException:
+            _give_up(prepared, draft.model)
+            raise
+        await self._decide(change, decide, prepared)
+        return change.epoch
+
+    async def _agree(self, draft: Draft) -> Change:
+        """Have every worker prepare it; nothing has changed when this raises."""
+        change, effects = self._talks.begin(draft.model, draft.state)
+        outcome = self._outcomes[change.epoch] = self._loop.create_future()
+        try:
+            self._carry_out(effects)
+            error = await asyncio.shield(outcome)  # cancelled, it would not tell any more
+            if error is not None:
+                raise error
+        except BaseException:
+            self._call_off(change, outcome)
+            raise
+        finally:
+            del self._outcomes[change.epoch]
+        return change
 
     async def _wait_for_workers(self, model: str) -> None:
         """Wait until there is a worker: at a start, or where the only one was just replaced."""
@@ -217,7 +271,7 @@ class Transactions:
             raise Unavailable(f"model {model!r}: no worker is there to prepare it") from None
 
     def _call_off(self, change: Change, outcome: asyncio.Future[AnabranchError | None]) -> None:
-        """Abort a switch that was cancelled, or that a participant refused."""
+        """Abort a switch that was cancelled."""
         if not outcome.done():
             self._carry_out(self._talks.cancel(change.model))
         elif outcome.result() is None:  # in the very moment in which all were prepared
@@ -231,25 +285,18 @@ class Transactions:
         prepared: Sequence[Participant],
     ) -> None:
         """Make the change durable and publish it; nobody can call it off from here on."""
-        deciding = asyncio.ensure_future(decide(change.epoch))
-        cancelled: asyncio.CancelledError | None = None
-        while not deciding.done():
-            try:
-                await asyncio.wait({deciding})
-            except asyncio.CancelledError as error:
-                cancelled = error
-        failure = None if deciding.cancelled() else deciding.exception()
-        if failure is None and not deciding.cancelled():
+        ends: list[Outcome] = [await to_the_end(decide(change.epoch))]
+        failure = ends[0].failure
+        if failure is None:
             for participant in prepared:
-                participant.apply(change)
+                ends.append(await to_the_end(participant.apply(change)))
             self._carry_out(self._talks.decided(change.model))
         else:
             reason = failure if isinstance(failure, AnabranchError) else Internal(repr(failure))
             self._carry_out(self._talks.undecided(change.model, reason))
-            _give_up(prepared, change)
-        if cancelled is not None:
-            raise cancelled
-        await deciding
+            _give_up(prepared, change.model)
+        for end in ends:
+            end.settle()
 
     # --- workers --------------------------------------------------------------------------------
 
@@ -275,6 +322,7 @@ class Transactions:
                 effects = self._agreement.refuse(worker, model, epoch, kind, error)
             case Released(model, epoch):
                 self._leases.release(worker, model, epoch)
+                self._release(model)
                 return
         self._patience.renew(worker)
         self._carry_out(effects)
@@ -286,6 +334,8 @@ class Transactions:
         self._patience.renew(worker)
         if self._agreement is not None:
             self._carry_out(self._agreement.lose(worker))
+            for model in self._agreement.current:
+                self._release(model)
         self._greetings.ring()
 
     def _greet(self, worker: WorkerId, hello: Hello) -> None:
@@ -307,7 +357,7 @@ class Transactions:
         for effect in effects:
             match effect:
                 case Send(worker, message):
-                    self._pool.send(worker, message)
+                    self._pool.send(worker, message, self._descriptors(message))
                     self._patience.expect(worker)
                 case Kill(worker, reason, why):
                     self._pool.kill(worker, reason, why)
@@ -319,10 +369,24 @@ class Transactions:
                     self._words.store(change.slot, change.epoch)
                     self._leases.publish(change.model, change.epoch, self._loop.time())
                     self._on_published(change)
+                    self._release(change.model)
                 case Ended(change, error):
                     outcome = self._outcomes.get(change.epoch)
                     if error is not None and outcome is not None and not outcome.done():
                         outcome.set_result(error)
+
+    def _descriptors(self, message: Message) -> list[int]:
+        """Return what goes with a message."""
+        if not isinstance(message, Prepare) or message.state is None:
+            return []
+        state = message.state
+        return [fd for participant in self._participants for fd in participant.descriptors(state)]
+
+    def _release(self, model: str) -> None:
+        """Tell participants what nobody reads any more."""
+        floor = self._leases.floor(model)
+        for participant in self._participants:
+            participant.release(model, floor)
 
     def _is_owing(self, worker: WorkerId) -> bool:
         return self._agreement is not None and self._agreement.is_owing(worker)
@@ -331,6 +395,6 @@ class Transactions:
         self._carry_out(self._talks.expire(worker))
 
 
-def _give_up(prepared: Sequence[Participant], change: Change) -> None:
+def _give_up(prepared: Sequence[Participant], model: str) -> None:
     for participant in reversed(prepared):
-        participant.abort(change)
+        participant.abort(model)

@@ -10,7 +10,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass
@@ -195,12 +195,18 @@ class Pool:
 
     # --- what is said ---------------------------------------------------------------------------
 
-    def send(self, worker: WorkerId, message: Message) -> None:
-        """Say something to a worker; nothing happens where it is gone."""
+    def send(self, worker: WorkerId, message: Message, fds: Sequence[int] = ()) -> None:
+        """Say something to a worker; nothing happens where it is gone.
+
+        Args:
+            worker: whom.
+            message: what.
+            fds: the descriptors of the message; they stay the caller's.
+        """
         known = self._workers.get(worker)
         if known is not None:
             with suppress(ChannelClosed):  # noticed when it closes
-                known.channel.send(message)
+                known.channel.send(message, fds)
 
     def set_log(self, change: SetLog) -> None:
         """Change what is logged, in workers that come later too."""

@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 from anabranch_runtime.batch_size import BatchCost
 from anabranch_runtime.cancellation import Cancellation
+from anabranch_runtime.row_source import StoreView
 from anabranch_runtime.served import ServedVersion
 from anabranch_runtime.session_group import SessionGroup
 from anabranch_server.processes.plans import VersionPlan
@@ -64,7 +65,7 @@ class Builds:
         return self._threads.is_busy
 
     async def build(
-        self, group: SessionGroup, version: VersionPlan, *, urgent: bool
+        self, group: SessionGroup, version: VersionPlan, rows: StoreView | None, *, urgent: bool
     ) -> ServedVersion:
         """Build, bind, warm and measure a version.
 
@@ -73,6 +74,7 @@ class Builds:
         Args:
             group: runs it.
             version: what to build.
+            rows: where it looks up rows; None where it does not.
             urgent: whether to do it at normal priority.
 
         Raises:
@@ -86,7 +88,8 @@ class Builds:
             warm_rounds=version.warm_rounds,
             description=version.description,
             user_inputs=version.user_inputs,
-            costs=[BatchCost(rows, seconds) for rows, seconds in version.costs],
+            costs=[BatchCost(size, seconds) for size, seconds in version.costs],
+            store=rows,
         )
         name = f"build-{version.model[:40]}"
         async with self._places:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from anabranch_runtime.catalog import Catalog
+from anabranch_runtime.executor_lookups import LookupCount, LookupCounts
 from anabranch_runtime.session_group import SessionGroup
 from anabranch_runtime.spans import Spans
 from anabranch_server.metrics import ModelCounters, RequestCounters, create_page
@@ -32,6 +33,7 @@ class Counting:
         self.retirement = Retirement()
         self.spans = Spans()
         self._models: dict[str, ModelCounters] = {}
+        self._looked_up: dict[SessionGroup, LookupCounts] = {}
 
     def model(self, name: str) -> ModelCounters:
         """Return the counters of a model, which its session groups share."""
@@ -49,6 +51,21 @@ class Counting:
             sum(rows for _, rows in depths),
             sum(group.in_flight() for group in groups),
         )
+        for group in groups:
+            self._count_lookups(name, group)
+
+    def group_gone(self, name: str, group: SessionGroup) -> None:
+        """Count what a group looked up that is about to be closed."""
+        self._count_lookups(name, group)
+        self._looked_up.pop(group, None)
+
+    def _count_lookups(self, name: str, group: SessionGroup) -> None:
+        """Count what was looked up since the last time."""
+        counts = group.lookup_counts()
+        if counts:
+            before = self._looked_up.get(group, {})
+            self._looked_up[group] = counts
+            self.model(name).looked_up(_since(before, counts))
 
     def retire(self, now_s: float) -> None:
         """Take the series of what was unloaded some minutes ago off the page."""
@@ -59,3 +76,14 @@ class Counting:
                 counters.retire(version)
             if version is None:
                 self._models.pop(model, None)
+
+
+def _since(before: LookupCounts, counts: LookupCounts) -> LookupCounts:
+    """What `counts` have beyond `before`."""
+    nothing = LookupCount(0, 0)
+    return {
+        at: LookupCount(
+            count.keys - before.get(at, nothing).keys, count.misses - before.get(at, nothing).misses
+        )
+        for at, count in counts.items()
+    }

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anabranch_runtime.catalog import ServingState
+from anabranch_runtime.lookups import lookups_of
 from anabranch_runtime.models import DenseModel, RowLayout
 from anabranch_runtime.served import ServedVersion
 from anabranch_runtime.settings import (
@@ -26,6 +27,7 @@ from anabranch_server.processes.plans import (
     VersionPlan,
 )
 from anabranch_wire.errors import Internal
+from anabranch_wire.plan import decode as decode_plan
 from anabranch_wire.snapshots import Snapshot
 from anabranch_wire.tensors import DATATYPES, Datatype, TensorSpec
 
@@ -49,8 +51,13 @@ def dense_model(version: VersionPlan) -> DenseModel:
 
     Raises:
         Internal: the plan contradicts itself.
+        InvalidInput, Unsupported: its lookups do not fit the graph.
     """
-    rows = version.rows
+    rows, inputs = version.rows, tuple(_tensor(spec) for spec in version.inputs)
+    lookups = None
+    if version.store is not None:
+        plan = decode_plan(version.store.plan)
+        lookups = lookups_of(plan, inputs, version.user_inputs)
     try:
         layout = RowLayout(
             rows.independent,
@@ -60,15 +67,16 @@ def dense_model(version: VersionPlan) -> DenseModel:
             rows.reason,
             rows.splittable,
         )
+        return DenseModel(
+            Path(version.path),
+            inputs,
+            tuple(_tensor(spec) for spec in version.outputs),
+            layout,
+            version.optimized,
+            lookups,
+        )
     except ValueError as fault:
         raise Internal(f"plan of {snapshot(version)}: {fault}") from None
-    return DenseModel(
-        Path(version.path),
-        tuple(_tensor(spec) for spec in version.inputs),
-        tuple(_tensor(spec) for spec in version.outputs),
-        layout,
-        version.optimized,
-    )
 
 
 def examples(version: VersionPlan) -> list[Mapping[str, NDArray[np.generic]]]:

@@ -89,7 +89,7 @@ class WorkerProcess:
         # Users repeated for all rows may amount to what a body may that brings them all.
         most_repeated = boot.config.limits.max_decompressed_bytes
         self._stock = Stock(
-            WorkerPlace(boot.index, boot.incarnation, most_repeated),
+            WorkerPlace(boot.index, boot.incarnation, most_repeated, boot.config.store.residency),
             catalog,
             self._counting,
             Builds(patience_s),
@@ -171,7 +171,7 @@ class WorkerProcess:
     def _on_supervisor(self, message: FromSupervisor, fds: list[int]) -> None:
         match message:
             case Prepare():
-                self._stock.prepare(message)
+                self._stock.prepare(message, fds)
             case Abort():
                 self._stock.abort(message.model, message.epoch)
             case Ping():

@@ -11,7 +11,14 @@ from dataclasses import dataclass
 
 from anabranch_runtime.served import ServedVersion
 from anabranch_runtime.session_group import SessionGroup
-from anabranch_server.processes.plans import GroupPlan, QueuePlan, StatePlan, VersionPlan
+from anabranch_server.processes.plans import (
+    GenerationPlan,
+    GroupPlan,
+    QueuePlan,
+    StatePlan,
+    VersionPlan,
+)
+from anabranch_server.worker.generations import Generations
 
 __all__ = ["PreparedState", "Shelf"]
 
@@ -30,12 +37,25 @@ class PreparedState:
     plan: StatePlan | None
     versions: Mapping[int, ServedVersion]
 
-    def find(self, group: GroupPlan, version: VersionPlan) -> ServedVersion | None:
-        """Return a version that was built from the same files for the same group."""
+    @property
+    def generations(self) -> Iterator[int]:
+        """Numbers of the generations that it reads."""
+        return (one.number for one in (() if self.plan is None else self.plan.generations))
+
+    def find(
+        self, group: GroupPlan, version: VersionPlan, rows: GenerationPlan | None
+    ) -> ServedVersion | None:
+        """Return a version that was built from the same files for the same group, with these rows.
+
+        Without `rows`, one that reads whatever rows.
+        """
         if self.plan is None or self.plan.group != group:
             return None
         for had in self.plan.versions:
-            if _identity(had) == _identity(version):
+            if _identity(had) == _identity(version) and rows in (
+                None,
+                self.plan.generation(had.version),
+            ):
                 return self.versions[had.version]
         return None
 
@@ -49,12 +69,14 @@ class _Leaving:
         epoch: the one that is since.
         versions: those that may still be in use.
         numbers: all that left.
+        generations: numbers of those that they read.
     """
 
     before: int
     epoch: int
     versions: tuple[weakref.ref[ServedVersion], ...]
     numbers: frozenset[int]
+    generations: frozenset[int]
 
 
 class Shelf:
@@ -63,17 +85,20 @@ class Shelf:
     Args:
         slot: index of the model's shared word.
         make_group: makes a session group of the model.
+        generations: of the model.
 
     Attributes:
         slot: as given.
+        generations: as given.
         states: epoch -> prepared state, rising.
         current: newest epoch that was seen in the shared word.
         asked: how many states are being prepared, or wait for that; whoever prepares counts itself.
         preparing: held by the one that is prepared.
     """
 
-    def __init__(self, slot: int, make_group: MakeGroup) -> None:
+    def __init__(self, slot: int, make_group: MakeGroup, generations: Generations) -> None:
         self.slot = slot
+        self.generations = generations
         self.states: dict[int, PreparedState] = {}
         self.current = 0
         self.asked = 0
@@ -85,10 +110,12 @@ class Shelf:
 
     # --- preparing ------------------------------------------------------------------------------
 
-    def find(self, group: GroupPlan, version: VersionPlan) -> ServedVersion | None:
-        """Return the version, if a state has it in this group."""
+    def find(
+        self, group: GroupPlan, version: VersionPlan, rows: GenerationPlan | None
+    ) -> ServedVersion | None:
+        """Return the version, if a state has it in this group; see `PreparedState.find`."""
         for state in self.states.values():
-            served = state.find(group, version)
+            served = state.find(group, version, rows)
             if served is not None:
                 return served
         return None
@@ -163,6 +190,7 @@ class Shelf:
                 epoch,
                 tuple(weakref.ref(served) for served in gone.values()),
                 frozenset(served.snapshot.version for served in gone.values()),
+                frozenset(number for state in passed for number in state.generations),
             )
         )
         return self.states.get(epoch)
@@ -179,6 +207,13 @@ class Shelf:
                 return
             self._leaving.pop(0)
             yield first.epoch, first.numbers
+
+    def unmap(self) -> None:
+        """Let go of generations that no state names any more, unless one is being prepared."""
+        if not self.asked:
+            named = {number for state in self.states.values() for number in state.generations}
+            left = {number for leaving in self._leaving for number in leaving.generations}
+            self.generations.keep_only(named | left)
 
     def has_version(self, number: int) -> bool:
         """Whether any version of this number is in memory."""

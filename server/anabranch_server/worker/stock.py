@@ -8,11 +8,11 @@ the catalog looks at the word for each of them; what is done here is to let go o
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from anabranch_runtime.backends import DenseBackend, load_backend
 from anabranch_runtime.catalog import Catalog
@@ -26,14 +26,25 @@ from anabranch_server.processes.messages import (
     Prepare,
     Released,
 )
-from anabranch_server.processes.plans import GroupPlan, QueuePlan, StatePlan
+from anabranch_server.processes.packets import close_all
+from anabranch_server.processes.plans import (
+    DESCRIPTORS_EACH,
+    GroupPlan,
+    QueuePlan,
+    StatePlan,
+    VersionPlan,
+)
 from anabranch_server.worker.builds import Builds
 from anabranch_server.worker.counting import Counting
-from anabranch_server.worker.plans import group_settings, queue_settings, serving_state
+from anabranch_server.worker.generations import Generations
+from anabranch_server.worker.plans import group_settings, queue_settings, serving_state, snapshot
 from anabranch_server.worker.retirement import Retired
 from anabranch_server.worker.shelf import PreparedState, Shelf
 from anabranch_server.worker.threads import FreshThreads
 from anabranch_wire.errors import AnabranchError, Conflict, Internal
+
+if TYPE_CHECKING:
+    from anabranch_runtime.store import Residency
 
 __all__ = ["Stock", "WorkerPlace"]
 
@@ -51,11 +62,13 @@ class WorkerPlace:
         index: number of the worker.
         incarnation: as acknowledgements name it.
         max_repeated_bytes: see `GroupSettings`.
+        residency: of base rows that it maps.
     """
 
     index: int
     incarnation: int
     max_repeated_bytes: int
+    residency: "Residency" = "populated"
 
 
 class Stock:
@@ -93,15 +106,21 @@ class Stock:
 
     # --- what is asked for ----------------------------------------------------------------------
 
-    def prepare(self, told: Prepare) -> None:
-        """Begin to make a state ready; it is answered when it is, or cannot be."""
+    def prepare(self, told: Prepare, fds: list[int]) -> None:
+        """Begin to make a state ready; it is answered when it is, or cannot be.
+
+        Args:
+            told: which state.
+            fds: of the message; they belong to this object from now on.
+        """
         key = told.model, told.epoch
         earlier = self._preparing.get(key)
         if earlier is not None:
             earlier.cancel()
-        task = asyncio.ensure_future(self._prepare(told))
+        task = asyncio.ensure_future(self._prepare(told, tuple(fds)))
         self._preparing[key] = task
         task.add_done_callback(lambda done: self._prepared(key, done))
+        task.add_done_callback(lambda done: close_all(fds))
 
     def abort(self, model: str, epoch: int) -> None:
         """Forget an epoch, prepared or about to be; one that is current stays."""
@@ -163,7 +182,7 @@ class Stock:
 
     # --- preparing ------------------------------------------------------------------------------
 
-    async def _prepare(self, told: Prepare) -> None:
+    async def _prepare(self, told: Prepare, fds: Sequence[int]) -> None:
         model, epoch = told.model, told.epoch
         begun = time.monotonic()
         try:
@@ -171,7 +190,7 @@ class Stock:
             shelf.asked += 1
             try:
                 async with shelf.preparing:
-                    await self._make_ready(shelf, told)
+                    await self._make_ready(shelf, told, fds)
             finally:
                 shelf.asked -= 1
         except AnabranchError as error:
@@ -198,13 +217,14 @@ class Stock:
     def _shelf(self, model: str, slot: int) -> Shelf:
         shelf = self._shelves.get(model)
         if shelf is None:
-            shelf = Shelf(slot, partial(self._make_group, model))
+            generations = Generations(self._place.residency, self._threads)
+            shelf = Shelf(slot, partial(self._make_group, model), generations)
             self._shelves[model] = shelf
         elif shelf.slot != slot:
             raise Conflict(f"model {model!r} has slot {shelf.slot} here, not {slot}")
         return shelf
 
-    async def _make_ready(self, shelf: Shelf, told: Prepare) -> None:
+    async def _make_ready(self, shelf: Shelf, told: Prepare, fds: Sequence[int]) -> None:
         """Build what is missing and hold the state; its shelf is not changed by anybody else."""
         model, epoch, plan = told.model, told.epoch, told.state
         if epoch < self._catalog.epoch(shelf.slot):
@@ -218,12 +238,10 @@ class Stock:
         if plan is not None:
             queue_settings(plan.queue)
             for version in plan.versions:
-                served = shelf.find(plan.group, version)
+                rows = plan.generation(version.version)
+                served = shelf.find(plan.group, version, rows)
                 if served is None:
-                    group = shelf.group(plan.group, plan.queue)
-                    begun = time.monotonic()
-                    served = await self._builds.build(group, version, urgent=told.urgent)
-                    self._trace("build", begun, {"model": model, "version": version.version})
+                    served = await self._obtain(shelf, told, version, fds)
                     shelf.built(plan.group, served)
                 versions[version.version] = served
         state = None if plan is None else serving_state(plan, versions)
@@ -232,6 +250,26 @@ class Stock:
         self._catalog.hold(model, shelf.slot, epoch, state)
         shelf.keep(epoch, PreparedState(plan, versions))
         self._moving.add(model)
+
+    async def _obtain(
+        self, shelf: Shelf, told: Prepare, version: VersionPlan, fds: Sequence[int]
+    ) -> ServedVersion:
+        """Build a version, or give one that differs in its rows alone the rows of the state."""
+        plan, idle = told.state, not told.urgent
+        assert plan is not None, "of a version of the state"
+        rows, view = plan.generation(version.version), None
+        if rows is not None and version.store is not None:
+            first = DESCRIPTORS_EACH * plan.generations.index(rows)
+            pair = fds[first : first + DESCRIPTORS_EACH]
+            view = await shelf.generations.view(rows, version.store.segment, pair, idle=idle)
+            like = shelf.find(plan.group, version, None)
+            if like is not None:
+                return like.group.with_rows(like, view, snapshot(version))
+        begun = time.monotonic()
+        group = shelf.group(plan.group, plan.queue)
+        served = await self._builds.build(group, version, view, urgent=told.urgent)
+        self._trace("build", begun, {"model": told.model, "version": version.version})
+        return served
 
     def _make_group(self, model: str, group: GroupPlan, queue: QueuePlan) -> SessionGroup:
         place = self._place
@@ -305,7 +343,9 @@ class Stock:
         shelf = self._shelves.get(model)
         if shelf is None:
             return
+        shelf.unmap()
         for group in shelf.take_empty_groups():
+            self._counting.group_gone(model, group)
             self._threads.run("close", partial(_close, model, group), idle=False)
         if shelf.is_empty:
             del self._shelves[model]

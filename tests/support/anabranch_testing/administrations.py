@@ -6,7 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from anabranch_server.administration import Action, ActionRequest, LogView, OperationView
+from anabranch_server.administration import (
+    Action,
+    ActionRequest,
+    LogView,
+    OperationView,
+    RowView,
+    TableView,
+)
 from anabranch_server.config import LogLevel
 from anabranch_server.describe import FailureView, IndexEntry, ModelView, VersionView, WorkerView
 from anabranch_wire.errors import AnabranchError, Conflict, InvalidInput, NotFound, Unavailable
@@ -44,6 +51,8 @@ class MemoryAdministration:
         broken: why every action fails, if it does.
         unready: why the server is not ready.
         gate: where set, actions end only once it is.
+        kept_tables: model name -> its tables.
+        kept_rows: model name and table -> key -> row.
     """
 
     known: dict[str, ModelView] = field(default_factory=dict)
@@ -54,6 +63,8 @@ class MemoryAdministration:
     broken: str | None = None
     unready: str | None = None
     gate: asyncio.Event | None = None
+    kept_tables: dict[str, list[TableView]] = field(default_factory=dict)
+    kept_rows: dict[tuple[str, str], dict[int, list[float]]] = field(default_factory=dict)
     logged: LogView = field(default_factory=lambda: LogView("info", False))
     made: dict[str, OperationView] = field(default_factory=dict)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
@@ -134,6 +145,19 @@ class MemoryAdministration:
         """Note a failure of version 41 of a model."""
         failure = FailureView(1764417000.0, 41, None, "checksum", error)
         self.known[model] = replace(self.known[model], last_error=failure)
+
+    async def tables(self, model: str) -> Sequence[TableView]:
+        """See `Administration`."""
+        self.model(model)
+        return self.kept_tables.get(model, [])
+
+    async def rows(self, model: str, table: str, keys: Sequence[int]) -> Sequence[RowView]:
+        """See `Administration`."""
+        self.model(model)
+        if (model, table) not in self.kept_rows:
+            raise NotFound(f"model {model!r} has no table {table!r}")
+        known = self.kept_rows[model, table]
+        return [RowView(key, key in known, known.get(key, []), 1.0) for key in keys]
 
     def operation(self, identity: str) -> OperationView:
         """See `Administration`."""

@@ -37,6 +37,7 @@ class MemorySwitching:
         refuse: raises why workers cannot prepare a state; None lets it pass.
         gate: while clear, switches wait before their decision.
         lacking: models that a worker could not prepare.
+        orphaned: models whose rows belong to a supervisor that is gone.
         given_up: models whose workers were left as they are.
     """
 
@@ -47,6 +48,7 @@ class MemorySwitching:
         self.gate = asyncio.Event()
         self.gate.set()
         self.lacking: set[str] = set()
+        self.orphaned: set[str] = set()
         self.given_up: list[str] = []
         self._adopted = dict(adopted or {})
         self._epoch = 0
@@ -65,6 +67,7 @@ class MemorySwitching:
         await decide(self._epoch)
         self.switches.append((model, state))
         self.lacking.discard(model)
+        self.orphaned.discard(model)
         if state is None:
             self.states.pop(model, None)
         else:
@@ -72,7 +75,10 @@ class MemorySwitching:
         return self._epoch
 
     def lacks(self, model: str) -> bool:
-        return model in self.lacking
+        return model in self.lacking or model in self.orphaned
+
+    def is_orphaned(self, model: str) -> bool:
+        return model in self.orphaned
 
     def give_up(self, model: str) -> None:
         self.given_up.append(model)

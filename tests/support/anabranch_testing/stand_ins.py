@@ -22,6 +22,7 @@ from anabranch_server.processes.messages import (
     Refreshed,
     Stats,
 )
+from anabranch_server.processes.packets import close_all
 from anabranch_server.supervisor.workers import Pool
 
 __all__ = ["StandIn", "until"]
@@ -44,6 +45,7 @@ class StandIn:
 
     Attributes:
         heard: every other message, in its order.
+        fds: epoch -> descriptors that came to prepare it.
         on_message: called with each of them.
         is_deaf: whether nothing is read or answered.
         page: its counters.
@@ -53,6 +55,7 @@ class StandIn:
         self.index = index
         self.incarnation = incarnation
         self.heard: list[Message] = []
+        self.fds: dict[int, list[int]] = {}
         self.on_message: Callable[[Message], None] = lambda message: None
         self.is_deaf = False
         self.page = CountersPage.create(1 << 20)
@@ -118,6 +121,8 @@ class StandIn:
         """Leave nothing behind."""
         self.die()
         self.process.wait()
+        for fds in self.fds.values():
+            close_all(fds)
         os.close(self._pidfd)
         if hasattr(self, "_channel"):
             self._channel.close()
@@ -131,6 +136,9 @@ class StandIn:
             case Stats(number):
                 self.say(Refreshed(number))
             case _:
+                if isinstance(message, Prepare):
+                    close_all(self.fds.pop(message.epoch, []))
+                    self.fds[message.epoch] = fds
                 self.heard.append(message)
                 self.on_message(message)
                 self._changed.set()

@@ -11,6 +11,7 @@ from anabranch_server.app.admin_port.repository import add_repository
 from anabranch_server.app.admin_port.same_site import SameSite
 from anabranch_server.app.admin_port.server import add_server
 from anabranch_server.app.admin_port.status import add_status_page
+from anabranch_server.app.admin_port.tables import add_tables
 from anabranch_server.app.documentation import add_documentation
 from anabranch_server.app.edge import add_edge
 from anabranch_server.app.openapi import describe_app
@@ -31,6 +32,7 @@ before is served still. One action is at work on a model at a time; another is a
 
 _TAGS: Final = [
     {"name": "Models", "description": "What is served, what is kept, what went wrong."},
+    {"name": "Tables", "description": "Embedding rows that are looked up beside a graph."},
     {"name": "Actions", "description": "Change what is served."},
     {"name": "Server", "description": "Workers, settings, logs, traces."},
     {"name": "Repository", "description": "The Open Inference Protocol's repository extension."},
@@ -59,6 +61,7 @@ def create_admin_app(administration: Administration, server_version: str) -> Fas
     app.add_middleware(SameSite)
     add_edge(app, "the API is described at /docs")
     add_models(app, administration, changes)
+    add_tables(app, administration)
     add_actions(app, changes)
     add_server(app, administration, changes)
     add_repository(app, administration, changes)

@@ -75,14 +75,9 @@ def _add_what_is_to_come(app: FastAPI) -> None:
     async def diff() -> None:
         raise Unsupported("comparing snapshots is not supported yet")
 
-    async def tables() -> None:
-        raise Unsupported("embedding tables are not kept apart from their models yet")
-
     for place, method, endpoint in (
         ("traffic", "PUT", traffic),
         ("diff", "GET", diff),
-        ("tables", "GET", tables),
-        ("tables/{table:path}/rows", "GET", tables),
     ):
         app.add_api_route(
             f"/admin/v1/models/{{model}}/{place}",

@@ -1,0 +1,49 @@
+"""What may change in the rows of a version that is served: values that a switch carries along."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from anabranch_wire.errors import Unavailable
+
+if TYPE_CHECKING:
+    from anabranch_runtime.store import Capacity, Growth
+    from anabranch_runtime.store import Change as RowChange
+
+__all__ = ["Alteration", "Growing", "NoRoom", "Rewriting"]
+
+
+class NoRoom(Unavailable):
+    """A change does not fit into the generation that it was meant for."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rewriting:
+    """Rows are updated, inserted and deleted.
+
+    Attributes:
+        version: number of the version whose rows they are.
+        fill: says which; called in a thread of its own, with a change that takes upserts and
+            deletes. What it raises refuses the switch.
+    """
+
+    version: int
+    fill: "Callable[[RowChange], None]"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Growing:
+    """The same rows move to a generation with more room.
+
+    Attributes:
+        version: number of the version whose rows they are.
+        growth: has copied everything but what changed last.
+        capacities: of each table there.
+    """
+
+    version: int
+    growth: "Growth"
+    capacities: "Sequence[Capacity]"
+
+
+Alteration = Rewriting | Growing

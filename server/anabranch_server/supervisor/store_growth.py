@@ -1,0 +1,84 @@
+"""When the rows of a version need more room than their generation has, and how much.
+
+Policy on plain values: no clock, thread or memory.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from anabranch_runtime.store import Capacity, TableStats
+
+__all__ = ["grown", "is_short"]
+
+_NEARLY_FULL: Final = 0.75
+"""Share of a table's room from which on a new generation is made, beside traffic."""
+
+_FACTOR: Final = 2
+"""Arena rows of a table that grows, over what is in it."""
+
+_SPARE_KEYS: Final = 4
+"""A table that has too few keys gets one in so many beyond what it needs."""
+
+_NOTHING: Final[Mapping[int, int]] = {}
+
+
+def is_short(
+    stats: "Sequence[TableStats]",
+    capacities: "Sequence[Capacity]",
+    incoming: Mapping[int, int] = _NOTHING,
+) -> bool:
+    """Return whether a generation should give way to one with more room.
+
+    Args:
+        stats: of each table.
+        capacities: of each table.
+        incoming: table -> rows that a change is about to bring. A change has to fit; without one,
+            a generation is short when it is nearly full.
+    """
+    share = 1.0 if incoming else _NEARLY_FULL
+    return any(
+        table.arena_used + incoming.get(index, 0) > share * capacity.arena_rows
+        or table.used_slots > _NEARLY_FULL * table.slots > 0
+        for index, table, capacity in _tables(stats, capacities)
+        if incoming.get(index, 0) or not incoming
+    )
+
+
+def grown(
+    stats: "Sequence[TableStats]",
+    capacities: "Sequence[Capacity]",
+    incoming: Mapping[int, int] = _NOTHING,
+) -> "tuple[Capacity, ...]":
+    """Return the room of a generation that takes over; never less than there is.
+
+    A new generation begins without retired rows and dead keys, so a table that had room enough for
+    what lives keeps its size.
+
+    Args:
+        stats: of each table.
+        capacities: of each table.
+        incoming: table -> rows that a change is about to bring.
+    """
+    from anabranch_runtime.store import Capacity
+
+    sizes = []
+    for index, table, capacity in _tables(stats, capacities):
+        coming = incoming.get(index, 0)
+        rows = table.arena_used - table.retired_rows + coming
+        keys = table.live_keys + coming
+        is_wide = rows <= _NEARLY_FULL * capacity.arena_rows
+        sizes.append(
+            Capacity(
+                arena_rows=capacity.arena_rows if is_wide else _FACTOR * rows,
+                keys=capacity.keys if keys <= capacity.keys else keys + keys // _SPARE_KEYS,
+            )
+        )
+    return tuple(sizes)
+
+
+def _tables(
+    stats: "Sequence[TableStats]", capacities: "Sequence[Capacity]"
+) -> "Iterator[tuple[int, TableStats, Capacity]]":
+    for index, (table, capacity) in enumerate(zip(stats, capacities, strict=True)):
+        yield index, table, capacity

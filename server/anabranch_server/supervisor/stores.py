@@ -1,0 +1,366 @@
+"""The embedding rows of every model, written here alone, as a participant of each switch.
+
+Invariants: a generation is handed out before it is current and kept until no worker may read it;
+rows change by switches only; the number of a generation is never given out twice while the launcher
+lives, so that what a worker has mapped is never taken for something else.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import msgspec
+
+from anabranch_server.processes.packets import MAX_DESCRIPTORS
+from anabranch_server.processes.plans import (
+    DESCRIPTORS_EACH,
+    GenerationPlan,
+    StatePlan,
+    VersionPlan,
+)
+from anabranch_server.supervisor.alterations import Alteration, Growing, NoRoom, Rewriting
+from anabranch_server.supervisor.effects import Change
+from anabranch_server.supervisor.numbering import first_number
+from anabranch_server.supervisor.participants import Draft
+from anabranch_server.supervisor.store_growth import grown, is_short
+from anabranch_wire.errors import AnabranchError, NotFound, TooLarge
+
+if TYPE_CHECKING:
+    from anabranch_runtime.store import Base
+    from anabranch_runtime.store import Change as RowChange
+    from anabranch_server.supervisor.version_store import VersionStore
+
+__all__ = ["Stores", "Switcher"]
+
+_log = logging.getLogger(__name__)
+
+_AGAIN_S: Final = 10.0
+"""After room could not be made."""
+
+_MOST: Final = (MAX_DESCRIPTORS - 1) // DESCRIPTORS_EACH
+"""Versions of one model that may have stores; a packet takes no more descriptors."""
+
+Fill = Callable[["RowChange"], None]
+Decide = Callable[[int], Awaitable[None]]
+_Key = tuple[int, str]
+"""Version number and identity of its files."""
+
+
+class Switcher(Protocol):
+    """Carries out changes of rows; `Transactions`."""
+
+    async def alter(self, model: str, alteration: Alteration, decide: Decide) -> int:
+        """Make a change current everywhere and return its epoch."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class _Model:
+    """The stores of one model.
+
+    Attributes:
+        stores: by version and identity.
+        epochs: published epoch that may still be read -> generations that it reads.
+        wanted: stores of the switch at work.
+        pending: generations that it hands out.
+        altered: the store that it changes.
+        growing: versions whose rows are being copied into more room.
+        looking: whether there is room, or begins to make it.
+    """
+
+    stores: "dict[_Key, VersionStore]" = field(default_factory=dict)
+    epochs: dict[int, tuple[GenerationPlan, ...]] = field(default_factory=dict)
+    wanted: frozenset[_Key] = frozenset()
+    pending: tuple[GenerationPlan, ...] = ()
+    altered: "VersionStore | None" = None
+    growing: dict[int, asyncio.Task[None]] = field(default_factory=dict)
+    looking: asyncio.Task[None] | None = None
+
+
+class Stores:
+    """A `Participant`, and the way in for whoever changes rows. Belongs to the event loop.
+
+    Args:
+        base: where base rows live.
+        incarnation: of this supervisor, from 1.
+        available_bytes: memory that the machine has left; None where that is not known.
+    """
+
+    def __init__(
+        self, base: "Base", incarnation: int, available_bytes: Callable[[], int | None]
+    ) -> None:
+        self._base: Base = base
+        self._number = first_number(incarnation)
+        self._available_bytes = available_bytes
+        self._models: dict[str, _Model] = {}
+        self._switcher: Switcher | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def attach(self, switcher: Switcher) -> None:
+        """Take what carries out changes of rows; before the first one."""
+        self._switcher = switcher
+
+    async def close(self) -> None:
+        """Let go of everything; workers keep what they have mapped."""
+        for model in self._models.values():
+            for task in (*model.growing.values(), model.looking):
+                if task is not None:
+                    task.cancel()
+            for store in model.stores.values():
+                await store.close()
+        self._models.clear()
+
+    # --- a switch -------------------------------------------------------------------------------
+
+    async def prepare(self, draft: Draft) -> StatePlan | None:
+        """See `Participant`: make what is missing, stage what changes."""
+        state = draft.state
+        versions = () if state is None else tuple(v for v in state.versions if v.store is not None)
+        if len(versions) > _MOST:
+            raise TooLarge(
+                f"model {draft.model!r}: {len(versions)} versions with tables; at most {_MOST} "
+                "can be in memory"
+            )
+        if not versions and draft.model not in self._models:
+            return state
+        model = self._models.setdefault(draft.model, _Model())
+        model.wanted = frozenset(map(_key, versions))
+        try:
+            for version in versions:
+                if _key(version) not in model.stores:
+                    model.stores[_key(version)] = await self._create(version)
+            if draft.alteration is not None:
+                await self._alter(model, versions, draft.alteration)
+        except BaseException:
+            self.abort(draft.model)
+            raise
+        model.pending = tuple(_generation(model.stores[_key(one)]) for one in versions)
+        return None if state is None else msgspec.structs.replace(state, generations=model.pending)
+
+    async def apply(self, change: Change) -> None:
+        """See `Participant`: change the rows that were staged."""
+        model = self._models.get(change.model)
+        if model is None:
+            return
+        if model.altered is not None:
+            await model.altered.apply()
+        model.epochs[change.epoch] = model.pending
+        model.wanted, model.pending, model.altered = frozenset(), (), None
+
+    def abort(self, model: str) -> None:
+        """See `Participant`."""
+        known = self._models.get(model)
+        if known is not None:
+            if known.altered is not None:
+                known.altered.abandon()
+            known.wanted, known.pending, known.altered = frozenset(), (), None
+            self._tidy(model)
+
+    def release(self, model: str, floor: int) -> None:
+        """See `Participant`: let go of generations and rows that nobody reads any more."""
+        known = self._models.get(model)
+        if known is not None:
+            newest = max(known.epochs, default=0)
+            for epoch in [one for one in known.epochs if one < min(floor, newest)]:
+                del known.epochs[epoch]
+            self._tidy(model)
+            self._look_for_room(model)
+
+    def descriptors(self, state: StatePlan) -> Sequence[int]:
+        """See `Participant`."""
+        return [
+            fd
+            for one in state.generations
+            for fd in self._holder(one.number).descriptors(one.number)
+        ]
+
+    # --- rows -----------------------------------------------------------------------------------
+
+    async def change(
+        self,
+        model: str,
+        version: int,
+        fill: Fill,
+        decide: Decide,
+        rows: Mapping[int, int] | None = None,
+    ) -> int:
+        """Change rows of a version that is in memory, everywhere at one moment.
+
+        Args:
+            model: model name.
+            version: number of the version.
+            fill: says what changes; called in a thread, perhaps a second time where there was no
+                room at first. What it raises refuses the change.
+            decide: makes the change durable, given the epoch.
+            rows: table -> rows that change at most; room is made for them first.
+
+        Returns:
+            The epoch of the changed rows.
+
+        Raises:
+            NotFound: the model has no such version in memory, or it has no tables.
+            NoRoom: the rows do not fit, and `rows` did not say so.
+            AnabranchError: as `Transactions.switch` raises it; nothing has changed.
+        """
+        assert self._switcher is not None, "attach() comes first"
+        incoming = dict(rows or {})
+        store = self._current(model, version)[0]
+        if incoming and is_short((await store.refresh()).tables, store.capacities, incoming):
+            await self._make_room(model, version, incoming)
+        try:
+            return await self._switcher.alter(model, Rewriting(version, fill), decide)
+        except NoRoom:
+            if not incoming:
+                raise
+            await self._make_room(model, version, incoming)
+            return await self._switcher.alter(model, Rewriting(version, fill), decide)
+
+    def stores(self, model: str) -> "Sequence[tuple[GenerationPlan, VersionStore]]":
+        """Return what is current of a model: which generation is read, and its store."""
+        known = self._models.get(model)
+        if known is None or not known.epochs:
+            return ()
+        current = known.epochs[max(known.epochs)]
+        return [(one, self._holder(one.number)) for one in current]
+
+    async def refresh(self) -> None:
+        """Bring the figures of all stores up to date, as far as they are not at work."""
+        for model in list(self._models.values()):
+            for store in list(model.stores.values()):
+                await store.refresh()
+
+    # --- steps ----------------------------------------------------------------------------------
+
+    async def _create(self, version: VersionPlan) -> "VersionStore":
+        from anabranch_server.supervisor.version_store import VersionStore  # with the first table
+
+        assert version.store is not None, "asked for versions with a store alone"
+        return await VersionStore.create(
+            version.store, version.version, self._next(), self._base, self._available_bytes()
+        )
+
+    async def _alter(
+        self, model: _Model, versions: Sequence[VersionPlan], alteration: Alteration
+    ) -> None:
+        """Stage a change, or take over a generation with more room."""
+        store = next(
+            (model.stores[_key(one)] for one in versions if one.version == alteration.version), None
+        )
+        if store is None:
+            raise NotFound(f"version {alteration.version} has no tables")
+        match alteration:
+            case Rewriting(fill=fill):
+                await store.stage(fill)
+                model.altered = store
+            case Growing(growth=growth, capacities=capacities):
+                await store.take_over(growth, capacities, self._next())
+
+    def _current(self, model: str, version: int) -> "tuple[VersionStore, GenerationPlan]":
+        for plan, store in self.stores(model):
+            if plan.version == version:
+                return store, plan
+        raise NotFound(f"model {model!r} has no tables of a version {version} in memory")
+
+    def _holder(self, number: int) -> "VersionStore":
+        """Return the store that has a generation."""
+        return next(
+            store
+            for model in self._models.values()
+            for store in model.stores.values()
+            if number in store.numbers
+        )
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _next(self) -> int:
+        self._number += 1
+        return self._number
+
+    # --- room -----------------------------------------------------------------------------------
+
+    def _look_for_room(self, name: str) -> None:
+        """Begin to make room where rows that come next might find none."""
+        model = self._models.get(name)
+        if model is not None and model.looking is None:
+            model.looking = asyncio.ensure_future(self._grow_where_short(name, model))
+
+    async def _grow_where_short(self, name: str, model: _Model) -> None:
+        try:
+            for plan, store in self.stores(name):
+                figures = await store.refresh()
+                if plan.version not in model.growing and is_short(figures.tables, store.capacities):
+                    await self._begin_growth(name, plan.version, {})
+        except AnabranchError as error:
+            _log.warning(
+                "model %s: its rows get no more room, and changes may be refused: %s",
+                name,
+                error.message,
+                extra={"event": "store_short", "model": name},
+            )
+            await asyncio.sleep(_AGAIN_S)
+        finally:
+            model.looking = None
+
+    async def _make_room(self, model: str, version: int, incoming: Mapping[int, int]) -> None:
+        """Grow for rows that come; after a growth that is at work already."""
+        at_work = self._models[model].growing.get(version)
+        if at_work is not None:
+            await asyncio.wait({at_work})
+        await self._begin_growth(model, version, incoming)
+
+    def _begin_growth(
+        self, model: str, version: int, incoming: Mapping[int, int]
+    ) -> asyncio.Task[None]:
+        growing = self._models[model].growing
+        task = asyncio.ensure_future(self._grow(model, version, incoming))
+        growing[version] = task
+        task.add_done_callback(lambda done: growing.pop(version, None))
+        return task
+
+    async def _grow(self, model: str, version: int, incoming: Mapping[int, int]) -> None:
+        """Copy the rows of a version into more room and switch to that."""
+        assert self._switcher is not None, "attach() comes first"
+        store = self._current(model, version)[0]
+        sizes = grown((await store.refresh()).tables, store.capacities, incoming)
+        growth = await store.grow(sizes, self._available_bytes())
+        try:
+            await self._switcher.alter(model, Growing(version, growth, sizes), _nothing_to_keep)
+        finally:
+            store.give_up(growth)
+
+    # --- what passes ----------------------------------------------------------------------------
+
+    def _tidy(self, name: str) -> None:
+        """Let go of what no epoch and no switch at work names."""
+        model = self._models[name]
+        read: dict[int, int] = {}
+        for generations in (*model.epochs.values(), model.pending):
+            for one in generations:
+                read[one.number] = min(one.store_version, read.get(one.number, one.store_version))
+        for key, store in list(model.stores.items()):
+            if key in model.wanted or any(number in read for number in store.numbers):
+                store.keep(read)
+            else:
+                del model.stores[key]
+                self._spawn(store.close())
+        if not model.stores and not model.wanted and not any(model.epochs.values()):
+            del self._models[name]
+
+
+def _key(version: VersionPlan) -> _Key:
+    return version.version, version.identity
+
+
+def _generation(store: "VersionStore") -> GenerationPlan:
+    """Return what is read of a store once the switch at work is over."""
+    staged, newest = store.staged_version, store.newest
+    return newest if staged is None else msgspec.structs.replace(newest, store_version=staged)
+
+
+async def _nothing_to_keep(epoch: int) -> None:
+    """Make durable that rows are elsewhere in memory: there is nothing to it."""

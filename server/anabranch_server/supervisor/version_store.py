@@ -1,0 +1,358 @@
+"""The embedding rows of one version as their writer has them: a segment, and generations over it.
+
+What is native runs in threads beside the event loop, one piece of work of a store at a time.
+Invariants: only the newest generation changes; an older one stays as long as somebody may read it;
+between the staging of a change and its end nothing else touches the store.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anabranch_runtime.store import (
+    Base,
+    Capacity,
+    Growth,
+    Keys,
+    Segment,
+    SegmentTable,
+    StoreBytes,
+    StoreWriter,
+    TableStats,
+)
+from anabranch_runtime.store import Change as RowChange
+from anabranch_server.processes.plans import GenerationPlan, StorePlan
+from anabranch_server.supervisor.alterations import NoRoom
+from anabranch_server.supervisor.store_sizes import check_room
+from anabranch_server.supervisor.uninterrupted import to_the_end
+from anabranch_wire.errors import Unavailable
+
+__all__ = ["StoreFigures", "VersionStore"]
+
+_log = logging.getLogger(__name__)
+
+_STEP_ROWS: Final = 200_000
+"""Rows that a growth copies before others have their turn: some tens of milliseconds."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFigures:
+    """How a store stands; a value of its own.
+
+    Attributes:
+        tables: of each table.
+        memory: of its newest generation.
+        huge_pages: share of that memory in huge pages.
+    """
+
+    tables: tuple[TableStats, ...]
+    memory: StoreBytes
+    huge_pages: float
+
+
+class VersionStore:
+    """One store. Belongs to the event loop.
+
+    Made by `create`.
+
+    Attributes:
+        plan: what it was made from.
+        tables: of the segment.
+        figures: as they were when they were last looked at.
+    """
+
+    def __init__(
+        self, plan: StorePlan, segment: Segment, descriptor: int, version: int, number: int,
+        writer: StoreWriter, figures: StoreFigures,
+    ) -> None:  # fmt: skip
+        self.plan = plan
+        self.tables: tuple[SegmentTable, ...] = segment.tables
+        self.figures = figures
+        self._segment = segment
+        self._descriptor = descriptor
+        self._version = version
+        self._writers = {number: writer}
+        self._capacities = capacities_of(plan)
+        self._turn = asyncio.Lock()
+        self._staged: RowChange | None = None
+        self._floor = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @classmethod
+    async def create(
+        cls, plan: StorePlan, version: int, number: int, base: Base, available_bytes: int | None
+    ) -> "VersionStore":
+        """Open a segment and make its first generation.
+
+        Args:
+            plan: of the store.
+            version: number of the version.
+            number: of the generation.
+            base: where base rows live.
+            available_bytes: memory that it may take; None where that is not known.
+
+        Raises:
+            TooLarge: there is no memory for it; the message has the numbers.
+            Unavailable: the segment is gone.
+            Corrupt, Unsupported: the segment is damaged, or of a newer release.
+        """
+
+        def make() -> "VersionStore":
+            segment, descriptor = _open(plan, base, available_bytes)
+            try:
+                check_room(segment.tables, capacities_of(plan), available_bytes)
+                writer = StoreWriter.create(segment, capacities_of(plan))
+                figures = _figures(writer, len(segment.tables))
+            except OSError as error:
+                os.close(descriptor)
+                raise Unavailable(f"no memory for the tables: {error.strerror}") from None
+            except BaseException:
+                os.close(descriptor)
+                raise
+            return cls(plan, segment, descriptor, version, number, writer, figures)
+
+        return await asyncio.to_thread(make)
+
+    # --- what there is --------------------------------------------------------------------------
+
+    @property
+    def numbers(self) -> Collection[int]:
+        """Generations that are alive, the newest last."""
+        return self._writers.keys()
+
+    @property
+    def newest(self) -> GenerationPlan:
+        """The generation that changes, at its last version."""
+        number = max(self._writers)
+        return GenerationPlan(self._version, number, self._writers[number].version)
+
+    @property
+    def capacities(self) -> Sequence[Capacity]:
+        """Room of each table in the newest generation."""
+        return self._capacities
+
+    @property
+    def staged_version(self) -> int | None:
+        """Store version that the staged change will make, if there is one."""
+        return None if self._staged is None else self._staged.version
+
+    def descriptors(self, number: int) -> tuple[int, int]:
+        """Return the segment and the memory of a generation; both stay the store's."""
+        return self._descriptor, self._writers[number].fd
+
+    async def rows(
+        self, at: GenerationPlan, table: int, keys: Keys
+    ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """Return rows (n, dim) float32, and which of them there are."""
+        generation = self._writers[at.number].generation
+        return await asyncio.to_thread(generation.rows, table, keys, at.store_version)
+
+    async def refresh(self) -> StoreFigures:
+        """Look how the store stands; as before where something is at work on it."""
+        if not self._turn.locked():
+            async with self._turn:
+                await self._look()
+        return self.figures
+
+    # --- changes --------------------------------------------------------------------------------
+
+    async def stage(self, fill: Callable[[RowChange], None]) -> None:
+        """Prepare a change of rows; `apply` or `abandon` has to follow.
+
+        Raises:
+            NoRoom: it does not fit.
+            AnabranchError: what `fill` raises.
+        """
+        writer = self._newest_writer()
+
+        def prepare() -> RowChange:
+            change = writer.begin()
+            try:
+                fill(change)
+            except BaseException:
+                change.close()
+                raise
+            return change
+
+        await self._turn.acquire()
+        try:
+            self._staged = await _whole(prepare)
+        except BaseException as error:
+            self._turn.release()
+            if isinstance(error, Unavailable):
+                raise NoRoom(error.message) from None
+            raise
+
+    async def apply(self) -> None:
+        """Make the staged change, if there is one. Does not fail."""
+        change = self._staged
+        if change is not None:
+            try:
+                await asyncio.to_thread(change.apply)
+            finally:
+                self._staged = None
+                self._turn.release()
+
+    def abandon(self) -> None:
+        """Give back what the staged change reserved, if there is one."""
+        change, self._staged = self._staged, None
+        if change is not None:
+            self._spawn(self._give_back(change))
+
+    async def _give_back(self, change: RowChange) -> None:
+        try:
+            await _whole(change.close)
+        finally:
+            self._turn.release()
+
+    # --- room -----------------------------------------------------------------------------------
+
+    async def grow(self, capacities: Sequence[Capacity], available_bytes: int | None) -> Growth:
+        """Copy what is visible into more room, piece by piece; returns what `take_over` needs.
+
+        Changes go on between the pieces.
+
+        Raises:
+            TooLarge: there is no memory for it.
+        """
+        check_room(self.tables, capacities, available_bytes)
+        writer = self._newest_writer()
+        async with self._turn:
+            growth = await _whole(lambda: writer.grow(capacities))
+        try:
+            while True:
+                async with self._turn:
+                    if await _whole(lambda: growth.step(_STEP_ROWS)):
+                        return growth
+        except BaseException:
+            self._spawn(self._end(growth))
+            raise
+
+    async def take_over(self, growth: Growth, capacities: Sequence[Capacity], number: int) -> None:
+        """Go on with the new generation: from now on it is the one that changes.
+
+        Raises:
+            NoRoom: more has changed meanwhile than there is room for.
+        """
+        async with self._turn:
+            try:
+                self._writers[number] = await _whole(growth.finish)
+            except Unavailable as error:
+                raise NoRoom(error.message) from None
+            self._capacities = tuple(capacities)
+            self._floor = 0
+            await self._look()
+
+    def give_up(self, growth: Growth) -> None:
+        """End a growth that nobody takes over."""
+        self._spawn(self._end(growth))
+
+    async def _end(self, growth: Growth) -> None:
+        async with self._turn:
+            await _whole(growth.close)
+
+    # --- what passes ----------------------------------------------------------------------------
+
+    def keep(self, read: Mapping[int, int]) -> None:
+        """Let go of what nobody reads any more.
+
+        Args:
+            read: number of each generation that somebody may read -> the oldest store version.
+        """
+        newest = max(self._writers)
+        doomed = [
+            self._writers.pop(number)
+            for number in list(self._writers)
+            if number != newest and number not in read
+        ]
+        if doomed:
+            self._spawn(_free(doomed))
+        floor = read.get(newest, 0)
+        if floor > self._floor:
+            self._floor = floor
+            self._spawn(self._reclaim())
+
+    async def close(self) -> None:
+        """Let go of everything; nobody reads it any more."""
+        for task in self._tasks:
+            task.cancel()
+        async with self._turn:
+            os.close(self._descriptor)
+            doomed = list(self._writers.values())
+            self._writers.clear()
+            await _free(doomed)
+
+    async def _reclaim(self) -> None:
+        async with self._turn:
+            writer, floor = self._newest_writer(), self._floor
+            if floor:
+                await _whole(lambda: writer.reclaim(floor))
+
+    # --- steps ----------------------------------------------------------------------------------
+
+    def _newest_writer(self) -> StoreWriter:
+        return self._writers[max(self._writers)]
+
+    async def _look(self) -> None:
+        writer, tables = self._newest_writer(), len(self.tables)
+        self.figures = await _whole(lambda: _figures(writer, tables))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (fault := task.exception()) is not None:
+            _log.error("work on a store failed", exc_info=fault, extra={"event": "internal_error"})
+
+
+def capacities_of(plan: StorePlan) -> tuple[Capacity, ...]:
+    """Return the room of each table in the first generation."""
+    return tuple(Capacity(one.arena_rows, one.keys) for one in plan.capacities)
+
+
+def _open(plan: StorePlan, base: Base, available_bytes: int | None) -> tuple[Segment, int]:
+    """Open the segment, and a descriptor that others map it from."""
+    path = Path(plan.segment)
+    try:
+        segment = Segment.open(path, base=base, available_bytes=available_bytes)
+        if segment.memory_fd is not None:
+            return segment, os.dup(segment.memory_fd)
+        return segment, os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise Unavailable(f"the tables of the version cannot be opened: {error.strerror}") from None
+
+
+def _figures(writer: StoreWriter, tables: int) -> StoreFigures:
+    return StoreFigures(
+        tuple(writer.stats(index) for index in range(tables)),
+        writer.memory(),
+        writer.huge_page_ratio(),
+    )
+
+
+async def _whole(work: Callable[[], T]) -> T:
+    """Do `work` in a thread, and wait for its end also when cancelled."""
+    results: list[T] = []
+
+    async def run() -> None:
+        results.append(await asyncio.to_thread(work))
+
+    (await to_the_end(run())).settle()
+    return results.pop()
+
+
+async def _free(writers: list[StoreWriter]) -> None:
+    """Let go of writers where unmapping their memory holds up nobody."""
+    await asyncio.to_thread(writers.clear)
