@@ -52,7 +52,7 @@ class Holdings:
                 held.setdefault(role, []).append(found)
         for role, parts in held.items():
             total = Resources(
-                sum(part.pss_bytes for part in parts),
+                sum(part.held_bytes for part in parts),
                 sum(part.threads for part in parts),
                 sum(part.descriptors for part in parts),
             )
@@ -76,7 +76,7 @@ def growth_of(seen: Sequence[Resources]) -> Growth:
     def middle(looks: Sequence[Resources], name: str) -> float:
         return float(median(getattr(look, name) for look in looks))
 
-    first_bytes, last_bytes = middle(first, "pss_bytes"), middle(last, "pss_bytes")
+    first_bytes, last_bytes = middle(first, "held_bytes"), middle(last, "held_bytes")
     return Growth(
         memory=last_bytes / first_bytes if first_bytes else 1.0,
         first_mib=first_bytes / 2**20,

@@ -32,7 +32,7 @@ def test_a_process_is_weighed() -> None:
     own = resources_of(os.getpid())
 
     assert own is not None
-    assert own.pss_bytes > MIB
+    assert own.held_bytes > MIB
     assert own.threads >= 1
     with open(os.devnull), open(os.devnull):
         more = resources_of(os.getpid())

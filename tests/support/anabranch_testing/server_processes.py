@@ -20,12 +20,14 @@ class Resources:
     """What a process holds.
 
     Attributes:
-        pss_bytes: memory, pages that several processes share counted in parts.
+        held_bytes: memory without pages of files, those that several processes share counted in
+            parts. Pages of files are the kernel's to drop, and a process's part of a library grows
+            whenever another one that maps it ends.
         threads: its threads.
         descriptors: its open descriptors.
     """
 
-    pss_bytes: int
+    held_bytes: int
     threads: int
     descriptors: int
 
@@ -67,8 +69,9 @@ def resources_of(pid: int) -> Resources | None:
         descriptors = len(os.listdir(f"/proc/{pid}/fd"))
     except OSError:
         return None
-    pss = next(line for line in rollup.splitlines() if line.startswith("Pss:"))
-    return Resources(int(pss.split()[1]) * 1024, threads, descriptors)
+    parts = [line.split() for line in rollup.splitlines()[1:]]
+    kib = sum(int(part[1]) for part in parts if part[0] in ("Pss_Anon:", "Pss_Shmem:"))
+    return Resources(kib * 1024, threads, descriptors)
 
 
 def owned_ports(pid: int, server_port: int) -> set[int]:
