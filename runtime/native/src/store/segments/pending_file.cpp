@@ -4,12 +4,14 @@
 #include <stdio.h>
 #include <sys/file.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cinttypes>
 #include <stdexcept>
 #include <system_error>
+#include <utility>
 
 namespace anabranch::store {
 namespace {
@@ -44,17 +46,30 @@ PendingFile::PendingFile(const std::string& folder, const std::string& name) : n
       name.find('\0') != std::string::npos) {
     throw std::invalid_argument("the name of a segment is not the name of a file");
   }
-  temporary_name_ = random_name();
   folder_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (folder_ < 0) throw_errno(errno, "cannot open the folder of a segment");
-  fd_ = ::openat(folder_, temporary_name_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (fd_ < 0) {
-    const int error = errno;
+  try {
+    while (!create()) {
+    }
+  } catch (...) {
     close();
-    throw_errno(error, "cannot create a segment");
+    throw;
   }
-  // Fails where the file system knows no locks; its temporary files all look abandoned.
-  ::flock(fd_, LOCK_EX | LOCK_NB);
+}
+
+// Creates and locks a temporary file; false where somebody deleted it in between as abandoned.
+bool PendingFile::create() {
+  temporary_name_ = random_name();
+  fd_ = ::openat(folder_, temporary_name_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (fd_ < 0) throw_errno(errno, "cannot create a segment");
+  // Fails for good where the file system knows no locks; its temporary files all look abandoned.
+  while (::flock(fd_, LOCK_EX) != 0 && errno == EINTR) {
+  }
+  struct stat status = {};
+  if (::fstat(fd_, &status) != 0) throw_errno(errno, "cannot create a segment");
+  if (status.st_nlink > 0) return true;
+  ::close(std::exchange(fd_, -1));
+  return false;
 }
 
 PendingFile::~PendingFile() {

@@ -34,6 +34,7 @@ class PendingFile {
   void publish();
 
  private:
+  bool create();
   void close() noexcept;
 
   std::string name_;

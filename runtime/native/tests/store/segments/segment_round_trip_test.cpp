@@ -1,4 +1,6 @@
 // What was written is read again: all row types, widths, keys and numbers of tables.
+#include <cinttypes>
+#include <cstdio>
 #include <cstring>
 #include <random>
 
@@ -177,6 +179,30 @@ TEST(a_copy_holds_the_same_and_maps_again) {
   CHECK_EQ(again->model_version(), 9u);
   CHECK(row_of_key(*again, 0, keys[77]) ==
         std::vector(values.begin() + 77 * 32, values.begin() + 78 * 32));
+}
+
+TEST(a_segment_may_be_locked_in_memory) {
+  const Folder folder;
+  SegmentWriter writer(folder.path(), "a.seg", 1);
+  writer.begin_table("x", {RowType::kF32, 1}, KeyKind::kDenseId, 2, Duplicates::kRefuse);
+  writer.add({}, std::vector<float>{3, 4});
+  writer.finish();
+  const auto locked_kib = [] {
+    std::ifstream status("/proc/self/status");
+    std::string line;
+    std::uint64_t kib = 0;
+    while (std::getline(status, line)) std::sscanf(line.c_str(), "VmLck: %" SCNu64, &kib);
+    return kib;
+  };
+  const std::uint64_t before = locked_kib();
+
+  const auto segment = map_file(folder.path("a.seg"), Residency::kLocked);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which leave mlock out
+  CHECK(locked_kib() >= before + segment->bytes() / 1024);
+#else
+  CHECK(locked_kib() >= before);
+#endif
+  CHECK(row_of_key(*segment, 0, 1) == std::vector<float>{4});
 }
 
 TEST(dense_ids_need_no_index) {
