@@ -127,7 +127,9 @@ class StoreWriter {
   class Growth {
    public:
     virtual ~Growth() = default;
-    // Copies about `rows` more rows; whether all are copied.
+    // Copies about `rows` more rows; whether all are copied. Once they are, further steps catch up
+    // with what changed meanwhile, which leaves less for `finish`. Throws StoreFull; afterwards the
+    // growth can only be dropped.
     virtual bool step(std::uint64_t rows) = 0;
     // Catches up with what changed since, and returns the new writer, at the same version. No
     // change is open, and the old writer applies no further one. Throws StoreFull.

@@ -36,12 +36,13 @@ class TableCopy {
   }
   void flush() {
     to_.put_base_rows(base_keys_, base_rows_);
+    // Deletes first, in a change of their own: they make room.
+    if (!gone_.empty()) {
+      to_.erase(gone_);
+      settle();
+    }
     to_.upsert(keys_, rows_);
-    if (!gone_.empty()) to_.erase(gone_);
-    to_.apply(kFirstVersion);
-    // Twice: the first one ends tombstones, the second one makes their slots new.
-    to_.reclaim(kFirstVersion, kFirstVersion);
-    to_.reclaim(kFirstVersion, kFirstVersion);
+    settle();
     base_keys_.clear();
     base_rows_.clear();
     keys_.clear();
@@ -50,6 +51,13 @@ class TableCopy {
   }
 
  private:
+  // Applies what is pending, and frees at once what it superseded.
+  void settle() {
+    to_.apply(kFirstVersion);
+    // Twice: the first one ends tombstones, the second one makes their slots new.
+    to_.reclaim(kFirstVersion, kFirstVersion);
+    to_.reclaim(kFirstVersion, kFirstVersion);
+  }
   void copy_row(std::uint64_t key, std::uint64_t rv) {
     const TableView& view = from_.view();
     const std::byte* row = view.row(row_of(rv));
@@ -72,7 +80,8 @@ class CoreGrowth final : public StoreWriter::Growth {
   CoreGrowth(std::shared_ptr<WriterCore> from, std::span<const Capacity> capacities)
       : from_(std::move(from)),
         to_(std::make_shared<WriterCore>(from_->segment, capacities, from_->version)),
-        changed_(std::make_shared<ChangedKeys>(from_->tables.size())) {
+        changed_(std::make_shared<ChangedKeys>(from_->tables.size())),
+        caught_up_(from_->tables.size()) {
     // Another seed, so that keys that crowd in the old index do not crowd here.
     for (TableBooks& table : to_->tables) table.set_seed(random_seed());
     // A change that is open has its keys to tell as well.
@@ -90,13 +99,13 @@ class CoreGrowth final : public StoreWriter::Growth {
     while (budget != 0 && table_ < from_->tables.size()) copy_places(budget);
     for (std::size_t i = 0; budget != 0 && i < changed_->size(); ++i) catch_up(i, budget);
     failed_ = false;
-    return budget != 0;
+    return table_ == from_->tables.size();
   }
 
   std::unique_ptr<StoreWriter> finish() override {
     check_usable();
     if (from_->change_open) throw std::logic_error("a change is open: apply or drop it first");
-    while (!step(kMostRows)) continue;
+    step(kMostRows);
     to_->version = to_->floor = from_->version;
     to_->publish();
     from_->succeeded = true;
@@ -131,16 +140,19 @@ class CoreGrowth final : public StoreWriter::Growth {
     place_ = 0;
   }
 
-  // Copies keys of table `number` that changed, the latest first, until there are none.
+  // Copies keys of table `number` that changed, in the order in which they did.
   void catch_up(std::size_t number, std::uint64_t& budget) {
     std::vector<std::uint64_t>& keys = (*changed_)[number];
+    std::size_t& next = caught_up_[number];
     TableCopy copy(from_->tables[number], to_->tables[number]);
-    while (budget != 0 && !keys.empty()) {
-      copy.copy_key(keys.back());
-      keys.pop_back();
+    while (budget != 0 && next < keys.size()) {
+      copy.copy_key(keys[next++]);
       budget -= std::min(budget, kPlacesPerRow);
     }
     copy.flush();
+    if (next < keys.size()) return;
+    keys.clear();
+    next = 0;
   }
 
   void end() noexcept {
@@ -152,6 +164,7 @@ class CoreGrowth final : public StoreWriter::Growth {
   std::shared_ptr<ChangedKeys> changed_;
   std::size_t table_ = 0;  // that is being copied
   std::uint64_t place_ = 0;
+  std::vector<std::size_t> caught_up_;  // of changed keys, by table
   bool failed_ = false;
 };
 
