@@ -145,13 +145,8 @@ class InputRules:
         """
         try:
             ordered = tuple([arrays[spec.name] for spec in self.specs])
-            sent = self._features.sent(arrays) if self.has_features else None
         except KeyError as missing:
-            raise InvalidInput(
-                f"input {missing.args[0]!r} is missing; expected {self._expected_names()}"
-            ) from None
-        if sent is not None:
-            return self._order_features(ordered, sent)
+            raise self._missing(missing) from None
         rows = -1
         for array, axis in zip(ordered, self._row_axes, strict=True):
             if axis is None:
@@ -160,7 +155,14 @@ class InputRules:
             if rows < 0:
                 rows = size
             elif size != rows:
+                if self.has_features:
+                    return self._order_features(ordered, arrays)
                 return self._repeat_users(ordered)
+        if self.has_features:
+            usual = self._features.usual(arrays, rows)
+            if usual is None or usual[2] + len(ordered) != len(arrays):
+                return self._order_features(ordered, arrays)
+            return (*ordered, *usual[0]), usual[1]
         return ordered, 1 if rows < 0 else rows
 
     def is_repeated(self, name: str, size: int, rows: int) -> bool:
@@ -206,9 +208,15 @@ class InputRules:
     # --- features -------------------------------------------------------------------------------
 
     def _order_features(
-        self, ordered: tuple[NDArray[np.generic], ...], sent: list[SentFeature]
+        self,
+        ordered: tuple[NDArray[np.generic], ...],
+        arrays: Mapping[str, NDArray[np.generic]],
     ) -> tuple[tuple[NDArray[np.generic], ...], int]:
         """Put features in normal form behind the dense inputs, and count the rows."""
+        try:
+            sent = self._features.sent(arrays)
+        except KeyError as missing:
+            raise self._missing(missing) from None
         rows = self._rows_with(ordered, sent)
         views, total_bytes = self._views_of_users(ordered, rows)
         counts = [one.rows_of(rows) for one in sent]
@@ -220,13 +228,13 @@ class InputRules:
             count != rows and not (one.feature.once and is_kept)
             for one, count in zip(sent, counts, strict=True)
         ]
-        for arrays, is_repeated in zip(normal, repeats, strict=True):
+        for parts, is_repeated in zip(normal, repeats, strict=True):
             if is_repeated:
-                total_bytes += rows * sum([array.nbytes for array in arrays])
+                total_bytes += rows * sum([array.nbytes for array in parts])
         self._check_repeated(total_bytes, rows)
         flat = list(views)
-        for arrays, is_repeated in zip(normal, repeats, strict=True):
-            flat += repeated(arrays, rows) if is_repeated else arrays
+        for parts, is_repeated in zip(normal, repeats, strict=True):
+            flat += repeated(parts, rows) if is_repeated else parts
         return tuple(flat), rows
 
     def _rows_with(self, ordered: tuple[NDArray[np.generic], ...], sent: list[SentFeature]) -> int:
@@ -247,6 +255,9 @@ class InputRules:
         return sizes.pop() if sizes else 1
 
     # --- messages -------------------------------------------------------------------------------
+
+    def _missing(self, name: KeyError) -> InvalidInput:
+        return InvalidInput(f"input {name.args[0]!r} is missing; expected {self._expected_names()}")
 
     def _expected_names(self) -> str:
         names = [spec.name for spec in self.specs]

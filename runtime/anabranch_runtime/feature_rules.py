@@ -1,7 +1,13 @@
-"""Compiled checks of the features of one model: the parts by which each is sent, and their rows."""
+"""Compiled checks of the features of one model: the parts by which each is sent, and their rows.
+
+Most requests have nothing to be repeated, converted or refused. `FeatureRules.usual` takes those as
+they are, and looks at the lengths of all features at once; whatever else comes is left to
+`FeatureRules.sent`, feature by feature.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Literal
 
 import numpy as np
@@ -30,14 +36,14 @@ class _Part:
 
     name: str
     feature: FeatureInput
-    kind: Literal["ids", "bags", "weights"]
+    kind: Literal["ids", "lengths", "offsets", "weights"]
     specs: Mapping[str, TensorSpec]
 
     def accepts(self, shape: Sequence[int]) -> bool:
         """Whether it may have this shape."""
         if min(shape, default=0) < 0:
             return False
-        if self.kind == "bags":
+        if self.kind in ("lengths", "offsets"):
             return len(shape) == 1
         if self.feature.ragged:
             return len(shape) in (1, 2)
@@ -45,15 +51,17 @@ class _Part:
         return (len(shape) == 2 and shape[1] == width) or (len(shape) == 1 and width == 1)
 
     def rows_in(self, shape: Sequence[int]) -> int:
-        """Rows of the part; 1 where it does not count rows."""
-        if self.kind == "bags" or not self.feature.ragged or len(shape) == 2:
+        """Rows of the part, or one less; 1 where it does not count rows."""
+        if self.kind == "offsets":
+            return max(shape[0] - 1, 0)
+        if self.kind == "lengths" or not self.feature.ragged or len(shape) == 2:
             return shape[0]
         return 1
 
     @property
     def shapes_text(self) -> str:
         """The shapes that it may have, as messages show them."""
-        if self.kind == "bags":
+        if self.kind in ("lengths", "offsets"):
             shapes = "[-1]"
         elif self.feature.ragged:
             shapes = "[-1] or [-1, -1]"
@@ -78,6 +86,18 @@ class FeatureRules:
             ValueError: two inputs have one name.
         """
         self.features = features
+        self._usual = tuple(
+            [
+                (
+                    feature.name,
+                    feature.name + LENGTHS if feature.ragged else None,
+                    feature.name + WEIGHTS if feature.weighted else None,
+                    feature.once,
+                )
+                for feature in features
+            ]
+        )
+        self._limits = [feature.max_length for feature in features if feature.ragged]
         parts = [part for feature in features for part in _parts_of(feature)]
         self._parts: Mapping[str, _Part] = {part.name: part for part in parts}
         if len(self._parts) != len(parts):
@@ -105,8 +125,82 @@ class FeatureRules:
         return spec
 
     def rows_in(self, name: str, shape: Sequence[int]) -> int:
-        """Return the rows of a part that `find` accepted; 1 where it does not count rows."""
+        """Return the rows of a part that `find` accepted, or one less where it may have an end.
+
+        1 where it does not count rows.
+        """
         return self._parts[name].rows_in(shape)
+
+    def usual(self, arrays: Mapping[str, Array], rows: int) -> tuple[list[Array], int, int] | None:
+        """Return every feature in normal form, where all come by lengths or are fixed.
+
+        Args:
+            arrays: input name -> array, each already accepted by `find`.
+            rows: of the dense inputs; -1 where they have none.
+
+        Returns:
+            The arrays, the rows of the request, and how many of `arrays` were features. None where
+            something must be repeated or is at fault, or came in another form.
+        """
+        found: list[Array] = []
+        bags: list[Array] = []
+        sizes: list[int] = []
+        sent = 0
+        users = -1
+        for name, of_lengths, of_weights, once in self._usual:
+            ids = arrays.get(name)
+            if ids is None:
+                return None
+            sent += 1
+            if of_lengths is None:
+                count = len(ids)
+                found.append(ids if ids.ndim == 1 else ids.reshape(-1))
+            else:
+                lengths = arrays.get(of_lengths)
+                if lengths is None or ids.ndim != 1:
+                    return None
+                sent += 1
+                count = len(lengths)
+                if lengths.itemsize != 8:
+                    lengths = lengths.astype(np.int64)
+                found += (ids, lengths)
+                bags.append(lengths)
+                sizes.append(len(ids))
+            if of_weights is not None:
+                weights = arrays.get(of_weights)
+                if weights is None:
+                    weights = np.ones(ids.size, np.float32)
+                elif weights.shape == ids.shape:
+                    sent += 1
+                else:
+                    return None
+                found.append(weights if weights.ndim == 1 else weights.reshape(-1))
+            if once:
+                if users not in (-1, count):
+                    return None
+                users = count
+            elif rows < 0:
+                rows = count
+            elif count != rows:
+                return None
+        if rows < 0:
+            rows = users
+        if rows < 1 or users not in (-1, 1, rows) or not self._fit(bags, sizes):
+            return None
+        return found, rows, sent
+
+    def _fit(self, bags: list[Array], sizes: list[int]) -> bool:
+        """Whether the lengths of each bag are within its limit and add up to its size."""
+        if not bags:
+            return True
+        begins = list(accumulate([len(bag) for bag in bags[:-1]], initial=0))
+        flat = np.concatenate(bags)
+        # As unsigned numbers, negative ones are the greatest of all.
+        most = np.maximum.reduceat(flat.view(np.uint64), begins).tolist()
+        for found, limit in zip(most, self._limits, strict=True):
+            if found > limit:
+                return False
+        return bool(np.add.reduceat(flat, begins).tolist() == sizes)
 
     def sent(self, arrays: Mapping[str, Array]) -> list[SentFeature]:
         """Return every feature as it was sent.
@@ -136,8 +230,8 @@ def _parts_of(feature: FeatureInput) -> list[_Part]:
     parts = [_Part(name, feature, "ids", {"INT64": feature.spec})]
     if feature.ragged:
         parts += [
-            _Part(name + suffix, feature, "bags", _specs(name + suffix, "INT64", "INT32"))
-            for suffix in (LENGTHS, OFFSETS)
+            _Part(name + LENGTHS, feature, "lengths", _specs(name + LENGTHS, "INT64", "INT32")),
+            _Part(name + OFFSETS, feature, "offsets", _specs(name + OFFSETS, "INT64", "INT32")),
         ]
     if feature.weighted:
         parts.append(_Part(name + WEIGHTS, feature, "weights", _specs(name + WEIGHTS, "FP32")))

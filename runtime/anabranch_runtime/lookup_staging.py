@@ -7,7 +7,7 @@ copy; its weights in another. Rows go straight into the inputs of the graph.
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -191,23 +191,17 @@ class _Numbers:
 
         The array is overwritten by the next call, unless it has no base.
         """
-        arrays: list[Array] = []
-        ends = [0]
-        size = 0
-        for place in places:
-            for inputs, _ in requests:
-                array = inputs[place]
-                size += len(array)
-                arrays.append(array)
-            ends.append(size)
+        arrays = [inputs[place] for place in places for inputs, _ in requests]
+        ends = tuple(accumulate(map(len, arrays), initial=0))[:: len(requests)]
+        size = ends[-1]
         if size > len(self._kept):
             if size > _KEPT_NUMBERS:
-                return np.concatenate(arrays), tuple(ends)
+                return np.concatenate(arrays), ends
             self._kept = np.empty(1 << (size - 1).bit_length(), self._kept.dtype)
         flat = self._kept[:size]
         if arrays:
             np.concatenate(arrays, out=flat)
-        return flat, tuple(ends)
+        return flat, ends
 
 
 _Arrays = tuple[Array, Array | None, Array | None]

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from anabranch_runtime.admission import InputRules
+from anabranch_runtime.feature_rules import FeatureRules
 from anabranch_runtime.features import FeatureInput, cut_feature, place_features
 from anabranch_wire.errors import InvalidInput, TooLarge
 from anabranch_wire.tensors import TensorSpec
@@ -277,8 +278,50 @@ def test_rows_are_limited_by_what_counts_them() -> None:
     assert found.rows_in("tags", (50,)) == 1
     assert found.rows_in("tags", (50, 3)) == 50
     assert found.rows_in("tags.lengths", (50,)) == 50
+    assert found.rows_in("tags.offsets", (51,)) == 50
+    assert found.rows_in("tags.offsets", (0,)) == 0
     assert found.rows_in("city", (50,)) == 50
     assert found.rows_in("pair", (50, 2)) == 50
+
+
+@given(
+    bags=st.lists(st.lists(st.integers(0, 9), max_size=3), min_size=1, max_size=4),
+    wrong=st.integers(-2, 2),
+    one_user=st.booleans(),
+    small=st.booleans(),
+)
+def test_usual_requests_come_out_as_all_others(
+    bags: list[list[int]], wrong: int, one_user: bool, small: bool
+) -> None:
+    found = rules(TAGS, CITY, CLICKS, dense=True)
+    rows = len(bags)
+    ids = ints(*[number for bag in bags for number in bag])
+    lengths = ints(*map(len, bags)).astype(np.int32 if small else np.int64)
+    lengths[-1] += wrong
+    clicks = ids if not one_user else ints(1, 2)
+    arrays: Arrays = {
+        "x": np.zeros((rows, 2), np.float32),
+        "tags": ids,
+        "tags.lengths": lengths,
+        "tags.weights": ids.astype(np.float32),
+        "city": np.arange(rows),
+        "clicks": clicks,
+        "clicks.lengths": ints(2) if one_user else ints(*map(len, bags)),
+    }
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FeatureRules, "usual", lambda *_: None)
+        expected = outcome(found, arrays)
+
+    assert outcome(found, arrays) == expected
+
+
+def outcome(found: InputRules, arrays: Arrays) -> object:
+    try:
+        inputs, rows = found.order(arrays)
+    except InvalidInput as error:
+        return error.message
+    return [(array.dtype, array.tolist()) for array in inputs], rows
 
 
 # --- cutting -------------------------------------------------------------------------------------

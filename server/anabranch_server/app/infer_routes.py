@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from anabranch_runtime.catalog import Catalog
+from anabranch_runtime.sent_features import LENGTHS
 from anabranch_runtime.served import ServedVersion
 from anabranch_server.app.openapi import JsonObject, error_responses
 from anabranch_wire.errors import (
@@ -319,7 +320,17 @@ def _example(served: ServedVersion) -> JsonObject | None:
                 "data": _zeros(spec) * count,
             }
         )
-    return {"inputs": inputs}
+    return {"inputs": [*inputs, *_example_lengths(served)]}
+
+
+def _example_lengths(served: ServedVersion) -> list[JsonObject]:
+    """That the row has one id of each feature whose rows differ in their number."""
+    lookups = served.model.lookups
+    return [
+        {"name": feature.name + LENGTHS, "datatype": "INT64", "shape": [1], "data": [1]}
+        for feature in (() if lookups is None else lookups.features)
+        if feature.ragged
+    ]
 
 
 def _zeros(spec: TensorSpec) -> list[object]:

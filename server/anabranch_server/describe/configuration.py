@@ -22,7 +22,7 @@ class ConfiguredTensor:
     """One input or output.
 
     Attributes:
-        name: the ONNX graph's own name.
+        name: the ONNX graph's own name, or that of a feature.
         data_type: Triton's datatype name, such as `TYPE_FP32`.
         dims: axes without the row axis where `max_batch_size` is above 0, else all of them.
     """
@@ -109,7 +109,7 @@ class ModelConfiguration:
         platform: format and runtime.
         backend: the runtime alone.
         max_batch_size: rows of one request at most, if axis 0 of every tensor is the rows; else 0.
-        input: inputs in the graph's order.
+        input: dense inputs in the graph's order, then features.
         output: outputs in the graph's order.
         instance_group: executors.
         default_model_filename: file in the version folder.
@@ -177,6 +177,8 @@ def configuration_of(served: ServedVersion, max_rows: int) -> ModelConfiguration
 
 
 def _rows_come_first(model: DenseModel) -> bool:
+    if model.lookups is not None and any(feature.ragged for feature in model.lookups.features):
+        return False  # flat ids have no axis of rows
     return all(axis == 0 for axis in (*model.rows.input_axes, *model.rows.output_axes))
 
 

@@ -31,9 +31,10 @@ class TensorMetadata:
     """One input or output.
 
     Attributes:
-        name: the ONNX graph's own name.
+        name: the ONNX graph's own name, or that of a feature.
         datatype: protocol datatype, such as `FP32`.
-        shape: axes; -1 where the size varies from request to request, as rows do.
+        shape: axes; -1 where the size varies from request to request, as rows do. A feature with
+            one axis is ragged: its ids are flat, and `NAME.lengths` or `NAME.offsets` go with them.
     """
 
     name: str
@@ -49,7 +50,7 @@ class ModelMetadata:
         name: model name.
         versions: every loaded version, ascending.
         platform: format and runtime.
-        inputs: inputs in the graph's order.
+        inputs: dense inputs in the graph's order, then features.
         outputs: outputs in the graph's order.
     """
 

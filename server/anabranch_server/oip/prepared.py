@@ -1,7 +1,8 @@
 """What a JSON head came to, remembered: a client's binary requests differ in the bytes behind it.
 
 A remembered head holds for one `InputRules` object, which is one load of one version, and for
-bodies of one size; nothing else of what was checked can differ.
+bodies of one size; nothing else of what was checked can differ, but for features: whether their
+lengths and offsets fit is a matter of their values, and looked at each time.
 """
 
 from typing import Final
@@ -54,20 +55,29 @@ class PreparedHead(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         rules: for which it was checked.
         body_bytes: size of the whole body.
-        places: where each input lies, in the model's order.
+        places: where each input lies, in the model's order; where there are features, each tensor
+            as it was sent.
         terms: everything else.
+        sent: names of the tensors, where there are features.
     """
 
     rules: InputRules
     body_bytes: int
     places: tuple[_View, ...]
     terms: Terms
+    sent: tuple[str, ...] = ()
 
-    def views(self, body: Body) -> tuple[NDArray[np.generic], ...]:
-        """Return the inputs as views of `body`, which has `body_bytes` bytes."""
-        return tuple(
-            [np.ndarray(shape, dtype, body, at, by) for shape, dtype, at, by in self.places]
-        )
+    def read(self, body: Body) -> tuple[tuple[NDArray[np.generic], ...], Terms]:
+        """Return the inputs as views of `body`, which has `body_bytes` bytes, and the terms.
+
+        Raises:
+            InvalidInput: lengths or offsets of a feature do not fit its ids.
+        """
+        views = [np.ndarray(shape, dtype, body, at, by) for shape, dtype, at, by in self.places]
+        if not self.sent:
+            return tuple(views), self.terms
+        inputs, rows = self.rules.order(dict(zip(self.sent, views, strict=True)))
+        return inputs, msgspec.structs.replace(self.terms, rows=rows)
 
 
 class PreparedHeads:
@@ -119,10 +129,17 @@ def prepare(
         if spec.datatype in _CHECKED:
             return None
         shape, strides = tensor.shape, None
-        if shape and served.rules.is_repeated(spec.name, shape[0], terms.rows):
+        if (
+            shape
+            and not served.rules.has_features
+            and served.rules.is_repeated(spec.name, shape[0], terms.rows)
+        ):
             one: NDArray[np.generic] = np.empty(shape, spec.dtype)
             shape, strides = (terms.rows, *shape[1:]), (0, *one.strides[1:])
         places[spec.name] = (shape, spec.dtype, offset, strides)
         offset += size
+    if served.rules.has_features:
+        sent = tuple(places)
+        return PreparedHead(served.rules, body_bytes, tuple(places.values()), terms, sent)
     ordered = tuple([places[spec.name] for spec in served.inputs])
     return PreparedHead(served.rules, body_bytes, ordered, terms)

@@ -25,13 +25,19 @@ def read_raw_body(
     """Decode a body without JSON.
 
     Raises:
-        InvalidInput: the model has several inputs, or the size fits no shape with one row.
+        InvalidInput: the model has several inputs or a feature, or the size fits no shape with one
+            row.
         TooLarge: the string is longer than `limits.max_string_bytes`.
     """
     if len(served.inputs) != 1:
         raise InvalidInput(
             f"a body without JSON carries one tensor, but model {served.snapshot.model!r} has "
             f"{len(served.inputs)} inputs: expected JSON"
+        )
+    if served.rules.has_features:
+        raise InvalidInput(
+            f"a body without JSON carries one tensor, but model {served.snapshot.model!r} takes a "
+            "feature: expected JSON"
         )
     spec = served.inputs[0]
     shape = _one_row_shape(spec, served.model.rows.input_axes[0], len(body))

@@ -2,10 +2,11 @@
 
 A message is known if every byte outside its raw contents is one that was read and found good
 before, in a message of the same size for the same load of the same version; nothing else of what
-was checked can differ then.
+was checked can differ then, but for features: whether their lengths and offsets fit is a matter of
+their values, and looked at each time.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -16,7 +17,7 @@ from anabranch_runtime.admission import InputRules
 from anabranch_runtime.served import ServedVersion
 from anabranch_server.rpc.wire import DELIMITED, walk
 from anabranch_wire.oip import ModelInferRequest
-from anabranch_wire.tensors import Datatype
+from anabranch_wire.tensors import Datatype, TensorSpec
 
 __all__ = ["Contents", "KnownMessage", "KnownMessages", "learn"]
 
@@ -59,8 +60,10 @@ class KnownMessage(msgspec.Struct, frozen=True, gc=False):
         selector: version as sent.
         rules: for which it was checked.
         fixed: offset and bytes of everything outside the raw contents.
-        views: where each input lies, in the model's order.
+        views: where each input lies, in the model's order; where there are features, each tensor
+            as it was sent.
         like: the contents that were read, without inputs.
+        sent: names of the tensors, where there are features.
     """
 
     model: str
@@ -69,17 +72,24 @@ class KnownMessage(msgspec.Struct, frozen=True, gc=False):
     fixed: tuple[tuple[int, bytes], ...]
     views: tuple[_View, ...]
     like: Contents
+    sent: tuple[str, ...] = ()
 
     def contents(self, body: bytes) -> Contents:
         """Return the contents of a message that is known to be like this one.
 
         The inputs are read-only views of `body`, which they keep alive.
+
+        Raises:
+            InvalidInput: lengths or offsets of a feature do not fit its ids.
         """
         like = self.like
         inputs = tuple(
             [np.ndarray(shape, dtype, body, at, by) for shape, dtype, at, by in self.views]
         )
-        return Contents(inputs, like.rows, like.outputs, like.timeout_s, like.priority)
+        rows = like.rows
+        if self.sent:
+            inputs, rows = self.rules.order(dict(zip(self.sent, inputs, strict=True)))
+        return Contents(inputs, rows, like.outputs, like.timeout_s, like.priority)
 
 
 class KnownMessages:
@@ -135,17 +145,42 @@ def learn(
     if sum(len(part) for _, part in fixed) > _MAX_FIXED_BYTES:
         return None
     begins = {tensor.name: begin for tensor, (begin, _) in zip(message.inputs, places, strict=True)}
+    if served.rules.has_features:
+        views, sent = _as_sent(message, served.rules, begins), tuple(begins)
+    else:
+        views, sent = _as_ordered(specs, contents.inputs, begins), ()
     return KnownMessage(
         model=message.model_name,
         selector=message.model_version,
         rules=served.rules,
         fixed=fixed,
-        views=tuple(
-            (array.shape, array.dtype, begins[spec.name], array.strides)
-            for spec, array in zip(specs, contents.inputs, strict=True)
-        ),
+        views=views,
+        sent=sent,
         like=Contents((), contents.rows, contents.outputs, contents.timeout_s, contents.priority),
     )
+
+
+def _as_ordered(
+    specs: Sequence[TensorSpec],
+    inputs: Sequence[NDArray[np.generic]],
+    begins: Mapping[str, int],
+) -> tuple[_View, ...]:
+    return tuple(
+        (array.shape, array.dtype, begins[spec.name], array.strides)
+        for spec, array in zip(specs, inputs, strict=True)
+    )
+
+
+def _as_sent(
+    message: ModelInferRequest, rules: InputRules, begins: Mapping[str, int]
+) -> tuple[_View, ...]:
+    views: list[_View] = []
+    for tensor in message.inputs:
+        shape = tuple(tensor.shape)
+        dtype = rules.find(tensor.name, tensor.datatype, shape).dtype
+        strides = np.empty(shape, dtype).strides
+        views.append((shape, dtype, begins[tensor.name], strides))
+    return tuple(views)
 
 
 def _outside(body: bytes, places: Sequence[tuple[int, int]]) -> tuple[tuple[int, bytes], ...]:

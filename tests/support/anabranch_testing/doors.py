@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import numpy as np
 
@@ -13,6 +14,8 @@ from anabranch_runtime.catalog import ServingState
 from anabranch_runtime.models import DenseModel
 from anabranch_runtime.observing import ShedReason
 from anabranch_runtime.requests import Ticket
+from anabranch_runtime.row_source import StoreView
+from anabranch_runtime.sent_features import LENGTHS
 from anabranch_runtime.served import ServedVersion
 from anabranch_runtime.session_group import SessionGroup
 from anabranch_runtime.settings import BatchSettings, GroupSettings, QueueSettings
@@ -94,6 +97,7 @@ def door_context(
     queue: QueueSettings | None = None,
     observed: RequestObserver | None = None,
     delta: int = 17,
+    stores: Mapping[str, StoreView] = MappingProxyType({}),
 ) -> Iterator[DoorContext]:
     """Serve `models` as version 42 with one executor each, until the block ends.
 
@@ -104,6 +108,7 @@ def door_context(
         queue: of every group.
         observed: is told of requests.
         delta: of every snapshot.
+        stores: model name -> where its lookups read.
     """
     catalog = OwnCatalog()
     groups: list[SessionGroup] = []
@@ -115,7 +120,9 @@ def door_context(
             group = SessionGroup(name, settings, backend or OrtCpuBackend(), Counts())
             groups.append(group)
             snapshot = Snapshot(name, 42, delta)
-            state = _only(group.load(snapshot, model, [example_of(model)], warm_rounds=1))
+            store = stores.get(name)
+            example = example_of(model)
+            state = _only(group.load(snapshot, model, [example], warm_rounds=1, store=store))
             catalog.publish(name, state)
             del state  # whoever waits for the end of the block keeps no version
         lifecycle = Lifecycle(catalog)
@@ -127,14 +134,20 @@ def door_context(
 
 
 def example_of(model: DenseModel, rows: int = 1) -> dict[str, np.ndarray]:
-    """Zeros or empty strings for every input, with `rows` rows."""
-    return {
+    """Zeros or empty strings for every input, with `rows` rows; one id each where they differ."""
+    lookups = model.lookups
+    lengths = {
+        feature.name + LENGTHS: np.ones(rows, np.int64)
+        for feature in (() if lookups is None else lookups.features)
+        if feature.ragged
+    }
+    return lengths | {
         spec.name: np.full(
             tuple(rows if size < 0 else size for size in spec.shape),
             b"" if spec.datatype == "BYTES" else 0,
             spec.dtype,
         )
-        for spec in model.inputs
+        for spec in model.request_inputs
     }
 
 
