@@ -109,7 +109,8 @@ void LookupPlan::State::check(const LookupArguments& arguments, const Batch& bat
     if (rows_of(spec.side) == 0) continue;
     const bool ragged = spec.bag != BagForm::kFixed;
     const bool has_ids = input.ids != nullptr && (!spec.weighted || input.weights != nullptr);
-    if ((!has_ids && (!ragged || input.id_count != 0)) || (ragged && input.bag == nullptr)) {
+    if ((!has_ids && (!ragged || input.id_count != 0)) ||
+        (ragged && input.bag == nullptr && input.bag_count != 0)) {
       throw std::invalid_argument("feature '" + spec.feature +
                                   "': ids, lengths or offsets, or weights were not given");
     }
