@@ -125,6 +125,13 @@ class InputRules:
         axis = self._row_axes[index]
         return 1 if axis is None else shape[axis]
 
+    def is_bag(self, name: str) -> bool:
+        """Whether an input says how the ids of a feature are cut into rows.
+
+        A request with one has hardly ever the shapes of another.
+        """
+        return self._features.is_bag(name)
+
     def order(
         self, arrays: Mapping[str, NDArray[np.generic]]
     ) -> tuple[tuple[NDArray[np.generic], ...], int]:

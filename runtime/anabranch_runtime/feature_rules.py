@@ -131,6 +131,11 @@ class FeatureRules:
         """
         return self._parts[name].rows_in(shape)
 
+    def is_bag(self, name: str) -> bool:
+        """Whether an input says how the ids of a feature are cut into rows."""
+        part = self._parts.get(name)
+        return part is not None and part.kind in ("lengths", "offsets")
+
     def usual(self, arrays: Mapping[str, Array], rows: int) -> tuple[list[Array], int, int] | None:
         """Return every feature in normal form, where all come by lengths or are fixed.
 

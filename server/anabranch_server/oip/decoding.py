@@ -68,8 +68,7 @@ class InferDecoder:
         text = bytes(body[:json_bytes])
         known = self._prepared.find(served.rules, text, len(body))
         if known is not None:
-            inputs, terms = known.read(body)
-            return _request(inputs, terms, served, options)
+            return _request(known.views(body), known.terms, served, options)
         document, inputs, terms = self._read(body, json_bytes, served)
         self._prepared.keep(text, prepare(document, json_bytes, len(body), served, terms))
         return _request(inputs, terms, served, options)

@@ -1,8 +1,7 @@
 """What a JSON head came to, remembered: a client's binary requests differ in the bytes behind it.
 
 A remembered head holds for one `InputRules` object, which is one load of one version, and for
-bodies of one size; nothing else of what was checked can differ, but for features: whether their
-lengths and offsets fit is a matter of their values, and looked at each time.
+bodies of one size; nothing else of what was checked can differ.
 """
 
 from typing import Final
@@ -67,17 +66,15 @@ class PreparedHead(msgspec.Struct, frozen=True, gc=False):
     terms: Terms
     sent: tuple[str, ...] = ()
 
-    def read(self, body: Body) -> tuple[tuple[NDArray[np.generic], ...], Terms]:
-        """Return the inputs as views of `body`, which has `body_bytes` bytes, and the terms.
+    def views(self, body: Body) -> tuple[NDArray[np.generic], ...]:
+        """Return the inputs of a request in `body`, which has `body_bytes` bytes, in order.
 
-        Raises:
-            InvalidInput: lengths or offsets of a feature do not fit its ids.
+        They are views of it, but for what features have in normal form alone.
         """
         views = [np.ndarray(shape, dtype, body, at, by) for shape, dtype, at, by in self.places]
         if not self.sent:
-            return tuple(views), self.terms
-        inputs, rows = self.rules.order(dict(zip(self.sent, views, strict=True)))
-        return inputs, msgspec.structs.replace(self.terms, rows=rows)
+            return tuple(views)
+        return self.rules.order(dict(zip(self.sent, views, strict=True)))[0]
 
 
 class PreparedHeads:
@@ -114,8 +111,8 @@ def prepare(
         terms: what it asks for.
 
     Returns:
-        None when it holds data of its own, or bytes that need a look, or an id or a routing key,
-        which say that the next request will have another one.
+        None when it holds data of its own, or bytes that need a look, or an id, a routing key or
+        rows of different lengths, which say that the next request will have others.
     """
     if terms.form.id is not None or terms.routing_key is not None:
         return None
@@ -126,7 +123,7 @@ def prepare(
         if size is None:
             return None
         spec = served.rules.find(tensor.name, tensor.datatype, tensor.shape)
-        if spec.datatype in _CHECKED:
+        if spec.datatype in _CHECKED or served.rules.is_bag(spec.name):
             return None
         shape, strides = tensor.shape, None
         if (

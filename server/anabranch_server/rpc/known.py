@@ -2,8 +2,7 @@
 
 A message is known if every byte outside its raw contents is one that was read and found good
 before, in a message of the same size for the same load of the same version; nothing else of what
-was checked can differ then, but for features: whether their lengths and offsets fit is a matter of
-their values, and looked at each time.
+was checked can differ then.
 """
 
 from collections.abc import Mapping, Sequence
@@ -77,19 +76,16 @@ class KnownMessage(msgspec.Struct, frozen=True, gc=False):
     def contents(self, body: bytes) -> Contents:
         """Return the contents of a message that is known to be like this one.
 
-        The inputs are read-only views of `body`, which they keep alive.
-
-        Raises:
-            InvalidInput: lengths or offsets of a feature do not fit its ids.
+        The inputs are read-only views of `body`, which they keep alive, but for what features have
+        in normal form alone.
         """
         like = self.like
         inputs = tuple(
             [np.ndarray(shape, dtype, body, at, by) for shape, dtype, at, by in self.views]
         )
-        rows = like.rows
         if self.sent:
-            inputs, rows = self.rules.order(dict(zip(self.sent, inputs, strict=True)))
-        return Contents(inputs, rows, like.outputs, like.timeout_s, like.priority)
+            inputs, _ = self.rules.order(dict(zip(self.sent, inputs, strict=True)))
+        return Contents(inputs, like.rows, like.outputs, like.timeout_s, like.priority)
 
 
 class KnownMessages:
@@ -128,13 +124,15 @@ def learn(
         contents: what it came to.
 
     Returns:
-        None when it has typed contents, bytes that need a look each time, no rows, or an id or a
-        routing key, which say that the next message will have another one.
+        None when it has typed contents, bytes that need a look each time, no rows, or an id, a
+        routing key or rows of different lengths, which say that the next message will have others.
     """
     specs = served.inputs
     if message.id or not message.raw_input_contents or not contents.rows:
         return None
     if contents.routing_key is not None or any(spec.datatype in _LOOKED_AT for spec in specs):
+        return None
+    if any(served.rules.is_bag(tensor.name) for tensor in message.inputs):
         return None
     places = [
         (begin, end)
