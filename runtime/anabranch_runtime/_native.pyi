@@ -1,9 +1,9 @@
 """
-Compiled core of anabranch: buffers, checksums, counters, shared words, JSON numbers.
+Compiled core of anabranch: buffers, checksums, counters, shared words, JSON numbers, embedding store.
 """
 
-from collections.abc import Sequence
-from typing import Annotated, Literal, overload
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Literal, overload
 
 import numpy
 import numpy.typing
@@ -135,3 +135,164 @@ class SharedWords:
 
     def add(self, index: int, amount: int, /) -> int:
         """Word += amount, modulo 2^64; returns the sum."""
+
+def row_stride(row_type: str, dim: int) -> int:
+    """Bytes from one encoded row to the next."""
+
+class SegmentWriter:
+    """Writes one segment file."""
+
+    def __init__(self, folder: bytes, name: bytes, model_version: int) -> None: ...
+
+    def begin_table(self, name: str, dim: int, row_type: str, keys: str, rows: int, duplicates: str) -> None: ...
+
+    def add(self, keys: object, values: object) -> None:
+        """Add float32 rows; keys are None for dense ids."""
+
+    def add_encoded(self, keys: object, rows: object) -> None:
+        """Add rows as they lie in memory: uint8, a stride each."""
+
+    def finish(self) -> int:
+        """Publish the file; its size in bytes."""
+
+class Segment:
+    """A segment that is mapped or was copied."""
+
+    @staticmethod
+    def map(fd: int, residency: str) -> Segment:
+        """Map what is behind ``fd``, which stays the caller's."""
+
+    @staticmethod
+    def copy(fd: int) -> Segment:
+        """Copy it into sealed shared memory."""
+
+    @property
+    def model_version(self) -> int: ...
+
+    @property
+    def format(self) -> int: ...
+
+    @property
+    def bytes(self) -> int: ...
+
+    @property
+    def memory_fd(self) -> int:
+        """Descriptor of the copy; -1 where it is mapped from a file."""
+
+    def tables(self) -> list[tuple[str, int, Literal['f32', 'f16', 'bf16', 'int8'], Literal['hashed', 'dense_id'], int, int]]:
+        """Every table as (name, dim, row type, keys, rows, groups)."""
+
+    def verify(self, progress: Callable[[int], None] | None) -> None:
+        """Compare all checksums."""
+
+    def huge_page_ratio(self) -> float: ...
+
+    def probes(self, table: int) -> tuple[float, int]:
+        """Mean and most groups per hit of a hashed table."""
+
+class Generation:
+    """The mutable half of a store, mapped for reading."""
+
+    @staticmethod
+    def map(fd: int, segment: Segment, populate: bool) -> Generation:
+        """Map what is behind ``fd``, which stays the caller's."""
+
+    @property
+    def bytes(self) -> int: ...
+
+    def rows(self, table: int, keys: object, version: int) -> tuple[numpy.typing.NDArray[numpy.float32], numpy.typing.NDArray[numpy.bool_]]:
+        """Rows at a version, and which of the keys have one."""
+
+class Change:
+    """A change that is prepared."""
+
+    def upsert(self, table: int, keys: object, values: object) -> None:
+        """Rows of float32."""
+
+    def upsert_encoded(self, table: int, keys: object, rows: object) -> None:
+        """Rows as they lie in memory: uint8, a stride each."""
+
+    def erase(self, table: int, keys: object) -> None: ...
+
+    def counts(self) -> tuple[int, int, int, int, int]:
+        """Inserted, updated, deleted, absent, duplicates."""
+
+    @property
+    def version(self) -> int: ...
+
+    def apply(self) -> None: ...
+
+    def close(self) -> None:
+        """Give back what it took."""
+
+class StoreWriter:
+    """The only writer of a generation."""
+
+    @staticmethod
+    def create(segment: Segment, capacities: Sequence[tuple[int, int]], version: int) -> StoreWriter:
+        """Capacities are pairs of arena rows and keys, one per table."""
+
+    @property
+    def fd(self) -> int: ...
+
+    @property
+    def version(self) -> int: ...
+
+    def generation(self) -> Generation: ...
+
+    def begin(self) -> Change: ...
+
+    def restore(self, version: int) -> Change: ...
+
+    def reclaim(self, floor: int) -> int: ...
+
+    def stats(self, table: int) -> tuple[int, int, int, int, int, int, float, float]:
+        """Live keys, arena rows, used, retired; slots, used; load, mean probe."""
+
+    def memory(self) -> tuple[int, int, int, int]:
+        """Bytes of index, arena, undo links, books."""
+
+    def huge_page_ratio(self) -> float: ...
+
+    def grow(self, capacities: Sequence[tuple[int, int]]) -> Growth: ...
+
+class Growth:
+    """A new generation in the making."""
+
+    def step(self, rows: int) -> bool: ...
+
+    def finish(self) -> StoreWriter: ...
+
+    def close(self) -> None: ...
+
+def instruction_sets() -> list[str]:
+    """What lookups can run on here, the best first."""
+
+class LookupArguments:
+    """Arrays bound to a plan; see `LookupPlan`."""
+
+    def bind(self, index: int, ids: numpy.typing.NDArray[Any], bag: numpy.typing.NDArray[Any] | None = None, weights: numpy.typing.NDArray[numpy.float32] | None = None) -> None:
+        """Put other arrays in the place of one feature's."""
+
+    @property
+    def keys(self) -> numpy.typing.NDArray[numpy.uint64]:
+        """Keys looked up, one count per lookup; `run` adds to it."""
+
+    @property
+    def misses(self) -> numpy.typing.NDArray[numpy.uint64]:
+        """Keys that were absent, one count per lookup; `run` adds to it."""
+
+class LookupPlan:
+    """All lookups of a model, compiled."""
+
+    def __init__(self, generation: Generation, lookups: Sequence[object], buffers: Sequence[object], isa: str) -> None: ...
+
+    @property
+    def isa(self) -> str:
+        """The instruction set it runs on."""
+
+    def bound(self, features: Sequence[object], outputs: Sequence[object]) -> LookupArguments:
+        """Arrays for `run`, checked and held."""
+
+    def run(self, arguments: LookupArguments, version: int, rows: int, *, users: int = 0, user_index: numpy.typing.NDArray[numpy.int64] | None = None) -> None:
+        """One batch; see `anabranch_runtime.store.LookupPlan`."""

@@ -1,5 +1,6 @@
-// The only file that knows both Python and the core. It converts, and releases the GIL; no logic.
-#include <Python.h>
+// The module: buffers, checksums, counters, shared words and JSON numbers stand here, the embedding
+// store in files of its own. The files of this folder are the only ones that know both Python and
+// the core. They convert, and release the GIL; no logic.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>
@@ -7,9 +8,6 @@
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
-
-#include <optional>
-#include <span>
 
 #include "anabranch/aligned_buffer.h"
 #include "anabranch/counters_page.h"
@@ -20,44 +18,15 @@
 #include "anabranch/json_numbers.h"
 #include "anabranch/json_scan.h"
 #include "anabranch/shared_words.h"
+#include "anabranch/store/errors.h"
+#include "conversions.h"
+#include "store.h"
 
-namespace nb = nanobind;
 using namespace nb::literals;
 
 namespace {
 
 using Bytes = nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>, nb::c_contig>;
-
-// Below this a switch of threads costs more than it gives.
-constexpr std::size_t kReleaseBytes = 4096;
-
-// A readable, contiguous buffer of Python's, held for as long as this lives.
-class BufferView {
- public:
-  explicit BufferView(nb::handle object) {
-    if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_SIMPLE) != 0) throw nb::python_error();
-  }
-  ~BufferView() { PyBuffer_Release(&view_); }
-  BufferView(const BufferView&) = delete;
-  BufferView& operator=(const BufferView&) = delete;
-
-  std::size_t size() const { return static_cast<std::size_t>(view_.len); }
-  std::span<const std::byte> bytes() const {
-    return {static_cast<const std::byte*>(view_.buf), size()};
-  }
-  std::string_view text() const { return {static_cast<const char*>(view_.buf), size()}; }
-
- private:
-  Py_buffer view_{};
-};
-
-// Calls `work` without the GIL when there is enough of it.
-template <class Work>
-auto run_on(std::size_t size_bytes, Work&& work) {
-  std::optional<nb::gil_scoped_release> released;
-  if (size_bytes > kReleaseBytes) released.emplace();
-  return work();
-}
 
 // An array of bytes that owns `buffer`.
 Bytes to_array(anabranch::AlignedBuffer buffer) {
@@ -104,6 +73,14 @@ void translate_errors(const std::exception_ptr& error, void*) {
     raise_as("Corrupt", damage.what());
   } catch (const anabranch::DamagedWords& damage) {
     raise_as("Corrupt", damage.what());
+  } catch (const anabranch::store::Damaged& damage) {
+    raise_as("Corrupt", damage.what());
+  } catch (const anabranch::store::Foreign& foreign) {
+    raise_as("Unsupported", foreign.what());
+  } catch (const anabranch::store::StoreFull& full) {
+    raise_as("Unavailable", full.what());
+  } catch (const anabranch::store::Refused& refusal) {
+    raise_as("InvalidInput", refusal.what());
   } catch (const std::system_error& refusal) {
     PyErr_SetObject(PyExc_OSError, nb::make_tuple(refusal.code().value(), refusal.what()).ptr());
   }
@@ -303,7 +280,9 @@ void bind_shared_words(nb::module_& m) {
 NB_MODULE(_native, m) {
   // At exit a daemon thread may still hold a page or a recorder; that is no leak worth a message.
   nb::set_leak_warnings(false);
-  m.doc() = "Compiled core of anabranch: buffers, checksums, counters, shared words, JSON numbers.";
+  m.doc() =
+      "Compiled core of anabranch: buffers, checksums, counters, shared words, JSON numbers, "
+      "embedding store.";
   nb::register_exception_translator(translate_errors);
   m.def("isa", &anabranch::cpu::isa, "Widest instruction set the kernels may use on this machine.");
   bind_buffers(m);
@@ -311,4 +290,7 @@ NB_MODULE(_native, m) {
   bind_json(m);
   bind_counters(m);
   bind_shared_words(m);
+  bind_store_segments(m);
+  bind_store_writer(m);
+  bind_store_lookup(m);
 }
