@@ -22,6 +22,7 @@ from anabranch_server.checks.machine import (
     check_memory,
     check_open_files,
 )
+from anabranch_server.checks.memory import check_huge_pages, collapse
 from anabranch_server.checks.processes import (
     check_autogroup,
     check_backlog,
@@ -72,6 +73,7 @@ def examine(folders: Folders) -> Report:
         lambda: check_memory(available_bytes()),
         lambda: check_open_files(*resource.getrlimit(resource.RLIMIT_NOFILE)),
         check_shared_memory,
+        lambda: check_huge_pages(collapse),
         check_process_handles,
         check_idle_priority,
         lambda: check_autogroup(_read("sys/kernel/sched_autogroup_enabled")),

@@ -1,3 +1,4 @@
+import errno
 import os
 import resource
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from anabranch_server.checks.machine import (
     check_memory,
     check_open_files,
 )
+from anabranch_server.checks.memory import check_huge_pages
 from anabranch_server.checks.processes import (
     check_autogroup,
     check_backlog,
@@ -45,6 +47,16 @@ def test_this_machine_can_run_a_server(tmp_path: Path) -> None:
     names = [check.name for check in report.checks]
     assert len(set(names)) == len(names)
     assert {"python", "kernel", "onnxruntime", "cpu cores", "open files"} <= set(names)
+
+
+def test_a_kernel_that_makes_no_huge_pages_is_a_warning() -> None:
+    def refuse() -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    check = check_huge_pages(refuse)
+
+    assert (check.status, "Invalid argument" in check.found) == ("warning", True)
+    assert check_huge_pages(lambda: None).status == "ok"
 
 
 def test_whatever_is_wrong_comes_with_a_remedy(tmp_path: Path) -> None:

@@ -29,6 +29,8 @@ _log = logging.getLogger(__name__)
 
 _STAGES: Final = ("decode", "run", "encode")
 """Stages of a request that are timed, beside the queue; in the order in which they are recorded."""
+_LOOKUP: Final = "lookup"
+"""A further stage, recorded last, of versions that look rows up; `run` does not count it."""
 
 _PAGE_BYTES: Final = 32 << 20  # room for thousands of versions; memory is taken as they come
 
@@ -112,7 +114,7 @@ class RequestCounters:
         self._series = _Series(page)
         self._catalog = catalog
         self._lock = threading.Lock()
-        self._scored: dict[tuple[str, int, Protocol], _AnyRecorder] = {}
+        self._scored: dict[tuple[str, int, Protocol, bool], _AnyRecorder] = {}
         self._failed: dict[tuple[str, Protocol, str], _AnyRecorder] = {}
         self._open: dict[Protocol, int] = {}
         self._open_recorders: dict[Protocol, _AnyRecorder] = {}
@@ -131,12 +133,14 @@ class RequestCounters:
         trace: TraceContext | None = None,
     ) -> None:
         """Count a scored answer; see `RequestObserver`."""
-        snapshot = ticket.version.snapshot
-        key = (snapshot.model, snapshot.version, protocol)
+        version = ticket.version
+        snapshot, looks_up = version.snapshot, version.source is not None
+        key = (snapshot.model, snapshot.version, protocol, looks_up)
         recorder = self._scored.get(key) or self._make_scored(key)
         submitted, finished = ticket.submitted, ticket.finished
         started = ticket.started or finished
         run_s = finished - started
+        lookups = (ticket.lookup_s,) if looks_up else ()
         recorder.record(
             1.0,
             ticket.request.rows,
@@ -146,8 +150,9 @@ class RequestCounters:
             bytes_in,
             bytes_out,
             submitted - received,
-            run_s,
+            run_s - ticket.lookup_s,
             written - finished,
+            *lookups,
         )
 
     def failed(
@@ -213,9 +218,10 @@ class RequestCounters:
                     del self._shed[shed]
             self._series.retire(model, None if version is None else str(version))
 
-    def _make_scored(self, key: tuple[str, int, Protocol]) -> _AnyRecorder:
-        model, number, protocol = key
+    def _make_scored(self, key: tuple[str, int, Protocol, bool]) -> _AnyRecorder:
+        model, number, protocol, looks_up = key
         version = str(number)
+        stages = (*_STAGES, _LOOKUP) if looks_up else _STAGES
         with self._lock:
             recorder = self._series.recorder(
                 {
@@ -227,7 +233,7 @@ class RequestCounters:
                     "anabranch_request_bytes": (protocol,),
                     "anabranch_response_bytes": (protocol,),
                 },
-                {"anabranch_stage_duration_seconds": [(model, stage) for stage in _STAGES]},
+                {"anabranch_stage_duration_seconds": [(model, stage) for stage in stages]},
             )
             self._scored[key] = recorder
         return recorder

@@ -59,9 +59,13 @@ class Leases:
             if held.pop(worker, None) is not None:
                 self._forget(model)
 
-    def count(self, model: str) -> int:
-        """Return how many workers have a lease on a model."""
-        return len(self._held.get(model, ()))
+    def standing(self, model: str, now_s: float) -> tuple[int, float]:
+        """Return how many workers have a lease on a model, and since when the oldest one is over.
+
+        The time is 0 where all are on what is current.
+        """
+        ages = [one.age_s for one in self.overdue(now_s, 0.0) if one.model == model]
+        return len(self._held.get(model, ())), max(ages, default=0.0)
 
     def floor(self, model: str) -> int:
         """Return the oldest epoch that anybody may read; 0 where nothing was published."""

@@ -1,36 +1,31 @@
 """How many bytes tables take in memory; the layout is in docs/formats.md."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from anabranch_model_store.row_formats import row_stride
 from anabranch_wire.errors import TooLarge
 
 if TYPE_CHECKING:
     from anabranch_runtime.store import Capacity, SegmentTable, TableStats
 
-__all__ = ["base_bytes", "check_room", "generation_bytes", "index_bytes", "row_stride"]
+__all__ = ["arena_bytes", "base_bytes", "check_room", "generation_bytes", "index_bytes"]
 
-_LINE: Final = 64
 _SLOT: Final = 16
 _LINK: Final = 8
 _ROW_VERSION: Final = 8
-_INT8_HEADER: Final = 4
 _LOAD: Final = 0.6
 """Keys per slot of an index that has as many keys as it has room for."""
 
 
-def row_stride(table: "SegmentTable") -> int:
-    """Return the bytes from one row of a table to the next."""
-    numbers: Mapping[str, int] = {"f32": 4 * table.dim, "int8": _INT8_HEADER + table.dim}
-    used = numbers.get(table.row_type, 2 * table.dim)
-    last_line = (used - 1) % _LINE + 1
-    grain = 1 << (last_line - 1).bit_length()
-    return -(-used // grain) * grain
-
-
 def base_bytes(table: "SegmentTable") -> int:
     """Return the bytes of a table's rows as published."""
-    return table.rows * row_stride(table)
+    return table.rows * row_stride(table.row_type, table.dim)
+
+
+def arena_bytes(table: "SegmentTable", stats: "TableStats") -> int:
+    """Return the bytes of a table's changed rows."""
+    return stats.arena_used * row_stride(table.row_type, table.dim)
 
 
 def index_bytes(table: "SegmentTable", stats: "TableStats") -> int:
@@ -42,7 +37,7 @@ def generation_bytes(tables: "Sequence[SegmentTable]", capacities: "Sequence[Cap
     """Return the memory of a full generation: indexes, changed rows and undo links."""
     total = 0
     for table, capacity in zip(tables, capacities, strict=True):
-        total += capacity.arena_rows * (row_stride(table) + _LINK)
+        total += capacity.arena_rows * (row_stride(table.row_type, table.dim) + _LINK)
         if table.keys == "dense_id":
             total += table.rows * _ROW_VERSION
         else:

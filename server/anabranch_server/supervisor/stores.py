@@ -7,7 +7,7 @@ lives, so that what a worker has mapped is never taken for something else.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -86,14 +86,21 @@ class Stores:
         base: where base rows live.
         incarnation: of this supervisor, from 1.
         available_bytes: memory that the machine has left; None where that is not known.
+        committed: changes of a version's rows that were made durable, one store version after the
+            other; a fresh store begins with them.
     """
 
     def __init__(
-        self, base: "Base", incarnation: int, available_bytes: Callable[[], int | None]
+        self,
+        base: "Base",
+        incarnation: int,
+        available_bytes: Callable[[], int | None],
+        committed: Callable[[VersionPlan], Iterable[Fill]] = lambda version: (),
     ) -> None:
         self._base: Base = base
         self._number = first_number(incarnation)
         self._available_bytes = available_bytes
+        self._committed = committed
         self._models: dict[str, _Model] = {}
         self._switcher: Switcher | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -207,7 +214,7 @@ class Stores:
         assert self._switcher is not None, "attach() comes first"
         incoming = dict(rows or {})
         store = self._current(model, version)[0]
-        if incoming and is_short((await store.refresh()).tables, store.capacities, incoming):
+        if incoming and is_short((await store.look()).tables, store.capacities, incoming):
             await self._make_room(model, version, incoming)
         try:
             return await self._switcher.alter(model, Rewriting(version, fill), decide)
@@ -229,7 +236,7 @@ class Stores:
         """Bring the figures of all stores up to date, as far as they are not at work."""
         for model in list(self._models.values()):
             for store in list(model.stores.values()):
-                await store.refresh()
+                await store.glance()
 
     # --- steps ----------------------------------------------------------------------------------
 
@@ -238,7 +245,12 @@ class Stores:
 
         assert version.store is not None, "asked for versions with a store alone"
         return await VersionStore.create(
-            version.store, version.version, self._next(), self._base, self._available_bytes()
+            version.store,
+            version.version,
+            self._next(),
+            self._base,
+            self._available_bytes(),
+            self._committed(version),
         )
 
     async def _alter(
@@ -292,7 +304,7 @@ class Stores:
     async def _grow_where_short(self, name: str, model: _Model) -> None:
         try:
             for plan, store in self.stores(name):
-                figures = await store.refresh()
+                figures = await store.look()
                 if plan.version not in model.growing and is_short(figures.tables, store.capacities):
                     await self._begin_growth(name, plan.version, {})
         except AnabranchError as error:
@@ -326,7 +338,7 @@ class Stores:
         """Copy the rows of a version into more room and switch to that."""
         assert self._switcher is not None, "attach() comes first"
         store = self._current(model, version)[0]
-        sizes = grown((await store.refresh()).tables, store.capacities, incoming)
+        sizes = grown((await store.look()).tables, store.capacities, incoming)
         growth = await store.grow(sizes, self._available_bytes())
         try:
             await self._switcher.alter(model, Growing(version, growth, sizes), _nothing_to_keep)

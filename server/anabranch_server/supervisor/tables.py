@@ -8,7 +8,7 @@ import numpy as np
 from anabranch_runtime.counters import Series
 from anabranch_server.administration import RowView, TableView
 from anabranch_server.processes.plans import GenerationPlan, StatePlan
-from anabranch_server.supervisor.store_sizes import base_bytes, index_bytes, row_stride
+from anabranch_server.supervisor.store_sizes import arena_bytes, base_bytes, index_bytes
 from anabranch_server.supervisor.stores import Stores
 from anabranch_wire.errors import InvalidInput, NotFound, Unavailable
 
@@ -45,7 +45,7 @@ class TableAdministration:
         if found is None:
             return []
         store = found[1]
-        figures = await store.refresh()
+        figures = await store.glance()
         lookups = self._total("anabranch_store_lookups_total", model)
         missed = self._total("anabranch_store_misses_total", model)
         views = []
@@ -58,9 +58,7 @@ class TableAdministration:
                     dim=table.dim,
                     dtype=table.row_type,
                     keys=table.keys,
-                    bytes=base_bytes(table)
-                    + index_bytes(table, stats)
-                    + stats.arena_used * row_stride(table),
+                    bytes=base_bytes(table) + index_bytes(table, stats) + arena_bytes(table, stats),
                     load=stats.load,
                     mean_probe=stats.mean_probe,
                     hits=lookups.get(table.name, 0) - misses,

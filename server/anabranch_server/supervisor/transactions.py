@@ -187,9 +187,7 @@ class Transactions:
 
     def leases(self, model: str) -> tuple[int, float]:
         """Return how many workers may read a model, and for how long one kept what had passed."""
-        now_s = self._loop.time()
-        ages = [one.age_s for one in self._leases.overdue(now_s, 0.0) if one.model == model]
-        return self._leases.count(model), max(ages, default=0.0)
+        return self._leases.standing(model, self._loop.time())
 
     # --- switching ------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ between the staging of a change and its end nothing else touches the store.
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -30,6 +30,7 @@ from anabranch_runtime.store import (
 from anabranch_runtime.store import Change as RowChange
 from anabranch_server.processes.plans import GenerationPlan, StorePlan
 from anabranch_server.supervisor.alterations import NoRoom
+from anabranch_server.supervisor.store_replay import replayed
 from anabranch_server.supervisor.store_sizes import check_room
 from anabranch_server.supervisor.uninterrupted import to_the_end
 from anabranch_wire.errors import Unavailable
@@ -42,6 +43,7 @@ _STEP_ROWS: Final = 200_000
 """Rows that a growth copies before others have their turn: some tens of milliseconds."""
 
 T = TypeVar("T")
+Fill = Callable[[RowChange], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +72,14 @@ class VersionStore:
         figures: as they were when they were last looked at.
     """
 
-    def __init__(
-        self, plan: StorePlan, segment: Segment, descriptor: int, version: int, number: int,
-        writer: StoreWriter, figures: StoreFigures,
-    ) -> None:  # fmt: skip
+    def __init__(self, plan: StorePlan, version: int, number: int, made: "_Made") -> None:
         self.plan = plan
-        self.tables: tuple[SegmentTable, ...] = segment.tables
-        self.figures = figures
-        self._segment = segment
-        self._descriptor = descriptor
+        self.tables: tuple[SegmentTable, ...] = made.segment.tables
+        self.figures = made.figures
+        self._descriptor = made.descriptor
         self._version = version
-        self._writers = {number: writer}
-        self._capacities = capacities_of(plan)
+        self._writers = {number: made.writer}
+        self._capacities = made.capacities
         self._turn = asyncio.Lock()
         self._staged: RowChange | None = None
         self._floor = 0
@@ -89,7 +87,13 @@ class VersionStore:
 
     @classmethod
     async def create(
-        cls, plan: StorePlan, version: int, number: int, base: Base, available_bytes: int | None
+        cls,
+        plan: StorePlan,
+        version: int,
+        number: int,
+        base: Base,
+        available_bytes: int | None,
+        fills: Iterable[Fill] = (),
     ) -> "VersionStore":
         """Open a segment and make its first generation.
 
@@ -99,28 +103,15 @@ class VersionStore:
             number: of the generation.
             base: where base rows live.
             available_bytes: memory that it may take; None where that is not known.
+            fills: what has changed since the segment was made.
 
         Raises:
             TooLarge: there is no memory for it; the message has the numbers.
             Unavailable: the segment is gone.
             Corrupt, Unsupported: the segment is damaged, or of a newer release.
         """
-
-        def make() -> "VersionStore":
-            segment, descriptor = _open(plan, base, available_bytes)
-            try:
-                check_room(segment.tables, capacities_of(plan), available_bytes)
-                writer = StoreWriter.create(segment, capacities_of(plan))
-                figures = _figures(writer, len(segment.tables))
-            except OSError as error:
-                os.close(descriptor)
-                raise Unavailable(f"no memory for the tables: {error.strerror}") from None
-            except BaseException:
-                os.close(descriptor)
-                raise
-            return cls(plan, segment, descriptor, version, number, writer, figures)
-
-        return await asyncio.to_thread(make)
+        made = await asyncio.to_thread(_make, plan, base, available_bytes, fills)
+        return cls(plan, version, number, made)
 
     # --- what there is --------------------------------------------------------------------------
 
@@ -134,6 +125,11 @@ class VersionStore:
         """The generation that changes, at its last version."""
         number = max(self._writers)
         return GenerationPlan(self._version, number, self._writers[number].version)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is at work on it, or about to be."""
+        return self._turn.locked() or bool(self._tasks)
 
     @property
     def capacities(self) -> Sequence[Capacity]:
@@ -156,16 +152,19 @@ class VersionStore:
         generation = self._writers[at.number].generation
         return await asyncio.to_thread(generation.rows, table, keys, at.store_version)
 
-    async def refresh(self) -> StoreFigures:
-        """Look how the store stands; as before where something is at work on it."""
-        if not self._turn.locked():
-            async with self._turn:
-                await self._look()
+    async def look(self) -> StoreFigures:
+        """Look how the store stands, when nothing is at work on it any more."""
+        async with self._turn:
+            await self._look()
         return self.figures
+
+    async def glance(self) -> StoreFigures:
+        """Return how the store stands, or stood before what is at work on it."""
+        return self.figures if self._turn.locked() else await self.look()
 
     # --- changes --------------------------------------------------------------------------------
 
-    async def stage(self, fill: Callable[[RowChange], None]) -> None:
+    async def stage(self, fill: Fill) -> None:
         """Prepare a change of rows; `apply` or `abandon` has to follow.
 
         Raises:
@@ -317,21 +316,44 @@ class VersionStore:
             _log.error("work on a store failed", exc_info=fault, extra={"event": "internal_error"})
 
 
-def capacities_of(plan: StorePlan) -> tuple[Capacity, ...]:
-    """Return the room of each table in the first generation."""
-    return tuple(Capacity(one.arena_rows, one.keys) for one in plan.capacities)
+@dataclass(frozen=True, slots=True, eq=False)
+class _Made:
+    """A store as it begins.
+
+    Attributes:
+        segment: what lies under it.
+        descriptor: that others map the segment from; belongs to the store.
+        writer: of its generation.
+        capacities: room of that.
+        figures: of that.
+    """
+
+    segment: Segment
+    descriptor: int
+    writer: StoreWriter
+    capacities: tuple[Capacity, ...]
+    figures: StoreFigures
 
 
-def _open(plan: StorePlan, base: Base, available_bytes: int | None) -> tuple[Segment, int]:
-    """Open the segment, and a descriptor that others map it from."""
-    path = Path(plan.segment)
+def _make(plan: StorePlan, base: Base, available_bytes: int | None, fills: Iterable[Fill]) -> _Made:
+    """See `VersionStore.create`; any thread."""
+    rooms: Sequence[Capacity] = [Capacity(one.arena_rows, one.keys) for one in plan.capacities]
+    descriptor = -1
     try:
+        path = Path(plan.segment)
         segment = Segment.open(path, base=base, available_bytes=available_bytes)
-        if segment.memory_fd is not None:
-            return segment, os.dup(segment.memory_fd)
-        return segment, os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        raise Unavailable(f"the tables of the version cannot be opened: {error.strerror}") from None
+        copy = segment.memory_fd
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if copy is None else os.dup(copy)
+        writer, rooms = replayed(segment, rooms, fills, available_bytes)
+        figures = _figures(writer, len(segment.tables))
+    except BaseException as error:
+        if descriptor >= 0:
+            os.close(descriptor)
+        if isinstance(error, OSError):
+            text = f"the tables of the version cannot be opened: {error.strerror}"
+            raise Unavailable(text) from None
+        raise
+    return _Made(segment, descriptor, writer, tuple(rooms), figures)
 
 
 def _figures(writer: StoreWriter, tables: int) -> StoreFigures:
