@@ -101,4 +101,6 @@ class Loads:
             if error is not None:
                 raise error
             available = None if available is None else available + around.workers * kept_bytes
-        return None if available is None else available // around.workers
+        # The loader counts the graph once, with the tables that all workers share.
+        others = (around.workers - 1) * version.bytes
+        return None if available is None else max(0, available - others)

@@ -72,17 +72,15 @@ class Keeping:
         return keeper
 
     def paths(self) -> tuple[str, ...]:
-        """Return the graph files of all versions that workers have or may be told of."""
-        return tuple(
-            {
-                one.plan.path
-                for keeper in self._keepers.values()
-                for one in (
-                    *keeper.kept.shelf.found.values(),
-                    *keeper.kept.shelf.in_memory.values(),
-                )
-            }
-        )
+        """Return graph files and segments of all versions that workers have or may be told of."""
+        shelves = [keeper.kept.shelf for keeper in self._keepers.values()]
+        plans = [
+            one.plan
+            for shelf in shelves
+            for one in (*shelf.found.values(), *shelf.in_memory.values())
+        ]
+        segments = {plan.store.segment for plan in plans if plan.store is not None}
+        return tuple({plan.path for plan in plans} | segments)
 
     def take(self, look: Look) -> None:
         """Tell every model what was seen."""

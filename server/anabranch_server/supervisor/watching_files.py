@@ -15,8 +15,8 @@ __all__ = ["FileMark", "SeenVersion", "VersionWatch", "mark"]
 
 _FRESH_S: Final = 2.0
 """Clocks of file systems are coarse: what changed this recently may change again unseen."""
-_BESIDE: Final = ("warmup/", "golden/", "items/")
-"""What belongs to a version, but stays out of the memory of its workers."""
+_BESIDE: Final = ("warmup/", "golden/", "items/", "tables/")
+"""What belongs to a version, but is not in the memory of each of its workers."""
 
 
 class FileMark(NamedTuple):
@@ -46,7 +46,7 @@ class SeenVersion:
         path: real path.
         published: whether it has a manifest.
         fingerprint: changes whenever one of its files does.
-        bytes: of its files that workers hold in memory, at most.
+        bytes: of its files that each worker holds in memory, at most.
     """
 
     number: int

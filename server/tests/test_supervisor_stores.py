@@ -1,0 +1,556 @@
+"""Rows as a participant of switches: real stores and transactions, workers are stand-ins."""
+
+import asyncio
+import gc
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from anabranch_runtime.shared_words import SharedWords
+from anabranch_runtime.store import Change, Generation, Segment
+from anabranch_server.metrics.totals import Totals
+from anabranch_server.processes.messages import (
+    CannotPrepare,
+    HeldModel,
+    Joined,
+    Prepare,
+    Released,
+)
+from anabranch_server.processes.plans import GenerationPlan, StatePlan
+from anabranch_server.supervisor.alterations import NoRoom
+from anabranch_server.supervisor.effects import WorkerId
+from anabranch_server.supervisor.numbering import first_number
+from anabranch_server.supervisor.store_values import store_values
+from anabranch_server.supervisor.stores import Stores
+from anabranch_server.supervisor.tables import TableAdministration
+from anabranch_server.supervisor.transactions import Transactions, TransactionSettings
+from anabranch_server.supervisor.workers import Pool
+from anabranch_testing.event_loops import on_loop
+from anabranch_testing.marked_rows import ROWS, keys, marked_plan, marking
+from anabranch_testing.stand_ins import StandIn, until
+from anabranch_testing.workers import scale_plan, state_of
+from anabranch_wire.errors import InvalidInput, NotFound, TooLarge, Unavailable
+
+
+@dataclass
+class Desk:
+    """A supervisor's half: transactions with stores, and stand-ins for its workers."""
+
+    words: SharedWords
+    stores: Stores
+    transactions: Transactions
+    pool: Pool
+    workers: list[StandIn] = field(default_factory=list)
+    decided: list[int] = field(default_factory=list)
+
+    def worker(self, index: int, incarnation: int = 1) -> StandIn:
+        """Attach a worker that prepares whatever it is told and has said hello."""
+        worker = StandIn(index, incarnation)
+        self.workers.append(worker)
+        worker.attach(self.pool)
+        worker.prepare_all()
+        worker.greet()
+        return worker
+
+    async def joined(self, index: int, incarnation: int = 1) -> StandIn:
+        """Attach a worker, and wait until it has joined."""
+        worker = self.worker(index, incarnation)
+        await worker.hear(Joined)
+        return worker
+
+    async def decide(self, epoch: int) -> None:
+        """Make a decision durable."""
+        self.decided.append(epoch)
+
+    async def switch(self, state: StatePlan | None) -> int:
+        """Switch the model to a state."""
+        return await self.transactions.switch("m", state, self.decide)
+
+    async def mark(self, marker: float, version: int = 1) -> int:
+        """Give every row a marker."""
+        return await self.stores.change("m", version, marking(marker), self.decide)
+
+    def release(self, epoch: int) -> None:
+        """Let every worker release what is older."""
+        for worker in self.workers:
+            worker.say(Released("m", epoch))
+
+
+@asynccontextmanager
+async def desk(
+    folder: Path,
+    *,
+    incarnation: int = 1,
+    words: SharedWords | None = None,
+    available_bytes: int | None = None,
+    earlier: Sequence[tuple[StandIn, HeldModel]] = (),
+) -> AsyncIterator[Desk]:
+    """Run a desk until the block ends."""
+    page = words or SharedWords.create(4)
+    stores = Stores("map", incarnation, lambda: available_bytes)
+    transactions = Transactions(
+        page, TransactionSettings(20.0, 20.0, incarnation, 1), participants=[stores]
+    )
+    stores.attach(transactions)
+    pool = Pool(transactions, Totals(folder / "totals", "0" * 16), 20.0)
+    running = Desk(page, stores, transactions, pool)
+    for worker, held in earlier:
+        running.workers.append(worker)
+        worker.attach(pool)
+        worker.prepare_all()
+        worker.greet(is_open=True, models={"m": held})
+    try:
+        await transactions.begin(pool)
+        yield running
+    finally:
+        transactions.close()
+        pool.close()
+        await stores.close()
+        for worker in running.workers:
+            worker.close()
+
+
+def read(worker: StandIn, epoch: int, store_version: int) -> set[float]:
+    """Return every number of both tables, as a worker sees them that maps what it was given."""
+    base, memory = worker.fds[epoch][:2]
+    generation = Generation.map(memory, Segment.map(base))
+    numbers: set[float] = set()
+    for table in (0, 1):
+        rows, found = generation.rows(table, keys(table), store_version)
+        assert found.all()
+        numbers |= set(np.unique(rows).tolist())
+    return numbers
+
+
+def with_generation(state: StatePlan, generation: GenerationPlan) -> StatePlan:
+    """Return a state as workers have it."""
+    return msgspec.structs.replace(state, generations=(generation,))
+
+
+def asked(worker: StandIn, epoch: int) -> tuple[GenerationPlan, ...]:
+    """Return the generations of a `Prepare`."""
+    told = [one for one in worker.heard if isinstance(one, Prepare) and one.epoch == epoch]
+    assert told[-1].state is not None
+    return told[-1].state.generations
+
+
+# --- switches -------------------------------------------------------------------------------------
+
+
+@on_loop
+async def test_a_switch_hands_out_generations_that_can_be_read(tmp_path: Path) -> None:
+    async with desk(tmp_path) as running:
+        worker = await running.joined(0)
+
+        epoch = await running.switch(state_of(marked_plan(tmp_path, 1, marker=3.0)))
+
+        assert asked(worker, epoch) == (GenerationPlan(1, 1, 1),)
+        assert read(worker, epoch, 1) == {3.0}
+
+
+@on_loop
+async def test_only_versions_with_tables_have_generations(tmp_path: Path) -> None:
+    async with desk(tmp_path) as running:
+        worker = await running.joined(0)
+
+        epoch = await running.switch(state_of(scale_plan(tmp_path, 1), marked_plan(tmp_path, 2)))
+
+        assert [one.version for one in asked(worker, epoch)] == [2]
+        assert len(worker.fds[epoch]) == 2
+
+
+@on_loop
+async def test_what_changes_beside_the_rows_leaves_the_generation(tmp_path: Path) -> None:
+    plan = marked_plan(tmp_path, 1)
+    async with desk(tmp_path) as running:
+        worker = await running.joined(0)
+        first = await running.switch(state_of(plan))
+
+        second = await running.switch(state_of(plan, scale_plan(tmp_path, 2)))
+
+        assert asked(worker, second) == asked(worker, first)
+
+
+@on_loop
+async def test_a_worker_that_joins_later_gets_the_generations_too(tmp_path: Path) -> None:
+    async with desk(tmp_path) as running:
+        await running.joined(0)
+        epoch = await running.switch(state_of(marked_plan(tmp_path, 1)))
+        epoch = await running.mark(5.0)
+
+        late = await running.joined(1)
+
+        assert asked(late, epoch) == (GenerationPlan(1, 1, 2),)
+        assert read(late, epoch, 2) == {5.0}
+
+
+@on_loop
+async def test_without_memory_a_switch_is_refused_with_the_numbers(tmp_path: Path) -> None:
+    async with desk(tmp_path, available_bytes=1000) as running:
+        await running.joined(0)
+
+        with pytest.raises(TooLarge, match="the machine has 1000 left"):
+            await running.switch(state_of(marked_plan(tmp_path, 1)))
+
+        assert running.decided == []
+        await running.switch(state_of(scale_plan(tmp_path, 1)))
+
+
+@on_loop
+async def test_a_segment_that_is_gone_refuses_the_switch_without_its_path(tmp_path: Path) -> None:
+    plan = marked_plan(tmp_path, 1)
+    assert plan.store is not None
+    Path(plan.store.segment).unlink()  # noqa: ASYNC240
+    async with desk(tmp_path) as running:
+        await running.joined(0)
+
+        with pytest.raises(Unavailable, match="tables of the version") as caught:
+            await running.switch(state_of(plan))
+
+        assert str(tmp_path) not in caught.value.message
+
+
+@on_loop
+async def test_a_refused_switch_leaves_no_store(tmp_path: Path) -> None:
+    async with desk(tmp_path) as running:
+        worker = await running.joined(0)
+        worker.on_message = lambda message: (
+            worker.say(CannotPrepare("m", message.epoch, "InvalidInput", "no"))
+            if isinstance(message, Prepare)
+            else None
+        )
+
+        with pytest.raises(InvalidInput):
+            await running.switch(state_of(marked_plan(tmp_path, 1)))
+
+        close_received(worker)
+        await until(lambda: memories() == 0)
+
+
+# --- changes of rows ------------------------------------------------------------------------------
+
+
+@on_loop
+async def test_changed_rows_are_another_version_of_the_same_generation(tmp_path: Path) -> None:
+    async with desk(tmp_path) as running:
+        worker = await running.joined(0)
+        first = await running.switch(state_of(marked_plan(tmp_path, 1)))
+
+        second = await running.mark(7.0)
+
+        assert second > first
+        assert running.words.load(0) == second
+        assert asked(worker, second) == (GenerationPlan(1, 1, 2),)
+        assert read(worker, second, 2) == {7.0}
+        assert read(worker, second, 1) == {0.0}
+
+
+@on_loop
+async def test_rows_change_only_when_all_are_prepared_and_it_is_durable(tmp_path: Path) -> None:
+    async with desk(tmp_path) as running:
+        worker = await running.joined(0)
+        before = await running.switch(state_of(marked_plan(tmp_path, 1)))
+        seen: list[set[float]] = []
+
+        async def decide(epoch: int) -> None:
+            seen.append(read(worker, before, 2))
+            assert running.words.load(0) == before
+
+        await running.stores.change("m", 1, marking(1.0), decide)
+
+        assert seen == [{0.0}]
+
+
+@pytest.mark.parametrize("refusal", ["worker", "decision", "filling"])
+@on_loop
+async def test_a_change_that_is_refused_changes_nothing_and_the_next_one_may(
+    tmp_path: Path, refusal: str
+) -> None:
+    async def decide(epoch: int) -> None:
+        if refusal == "decision":
+            raise Unavailable("disk full")
+
+    def fill(change: Change) -> None:
+        marking(1.0)(change)
+        if refusal == "filling":
+            raise InvalidInput("a row is wrong")
+
+    async with desk(tmp_path) as running:
+        worker = await running.joined(0)
+        before = await running.switch(state_of(marked_plan(tmp_path, 1)))
+        if refusal == "worker":
+            worker.on_message = lambda message: (
+                worker.say(CannotPrepare("m", message.epoch, "InvalidInput", "no"))
+                if isinstance(message, Prepare)
+                else None
+            )
+
+        with pytest.raises((InvalidInput, Unavailable)):
+            await running.stores.change("m", 1, fill, decide)
+
+        assert running.words.load(0) == before
+        assert read(worker, before, 2) == {0.0}
+        worker.prepare_all()
+        after = await running.mark(2.0)
+        assert asked(worker, after) == (GenerationPlan(1, 1, 2),)
+        assert read(worker, after, 2) == {2.0}
+
+
+@on_loop
+async def test_versions_without_tables_or_memory_have_no_rows_to_change(tmp_path: Path) -> None:
+    async with desk(tmp_path) as running:
+        await running.joined(0)
+        with pytest.raises(NotFound):
+            await running.mark(1.0)
+        await running.switch(state_of(scale_plan(tmp_path, 1), marked_plan(tmp_path, 2)))
+
+        with pytest.raises(NotFound):
+            await running.mark(1.0, version=1)
+        with pytest.raises(NotFound):
+            await running.mark(1.0, version=3)
+
+
+@on_loop
+async def test_superseded_rows_are_freed_when_workers_have_released_them(tmp_path: Path) -> None:
+    async with desk(tmp_path) as running:
+        worker = await running.joined(0)
+        await running.switch(state_of(marked_plan(tmp_path, 1)))
+        for marker in (1.0, 2.0):
+            epoch = await running.mark(marker)
+        ((_, store),) = running.stores.stores("m")
+        assert sum(one.retired_rows for one in (await store.look()).tables) == 2 * ROWS
+
+        worker.say(Released("m", epoch))
+
+        await until(lambda: running.transactions.floor("m") == epoch)
+        await settled(running)
+        assert sum(one.retired_rows for one in (await store.look()).tables) == 0
+
+
+@on_loop
+async def test_rows_can_change_for_ever_while_workers_keep_up(tmp_path: Path) -> None:
+    async with desk(tmp_path) as running:
+        worker = await running.joined(0)
+        epoch = await running.switch(state_of(marked_plan(tmp_path, 1, arena_rows=3 * ROWS)))
+
+        for marker in range(50):
+            epoch = await running.mark(float(marker))
+            running.release(epoch)
+            await until(lambda: running.transactions.floor("m") == epoch)  # noqa: B023
+            await settled(running)
+
+        assert asked(worker, epoch)[0].number == 1
+        assert read(worker, epoch, 51) == {49.0}
+
+
+# --- growth ---------------------------------------------------------------------------------------
+
+
+@on_loop
+async def test_a_generation_that_is_nearly_full_gives_way_to_a_larger_one(tmp_path: Path) -> None:
+    async with desk(tmp_path) as running:
+        worker = await running.joined(0)
+        await running.switch(state_of(marked_plan(tmp_path, 1, arena_rows=ROWS)))
+
+        await running.mark(4.0)
+
+        def current() -> GenerationPlan:
+            ((generation, _),) = running.stores.stores("m")
+            return generation
+
+        await until(lambda: current().number > 1)
+        epoch = running.words.load(0)
+        assert asked(worker, epoch) == (current(),)
+        assert read(worker, epoch, current().store_version) == {4.0}
+        running.release(epoch)
+        await settled(running)
+        epoch = await running.mark(5.0)
+        assert read(worker, epoch, current().store_version) == {5.0}
+
+
+@on_loop
+async def test_rows_that_do_not_fit_are_refused_or_get_room_where_they_are_announced(
+    tmp_path: Path,
+) -> None:
+    async with desk(tmp_path) as running:
+        worker = await running.joined(0)
+        before = await running.switch(state_of(marked_plan(tmp_path, 1, arena_rows=ROWS // 2)))
+        with pytest.raises(NoRoom):
+            await running.mark(1.0)
+        assert running.words.load(0) == before
+
+        epoch = await running.stores.change(
+            "m", 1, marking(1.0), running.decide, rows={0: ROWS, 1: ROWS}
+        )
+
+        ((generation, _),) = running.stores.stores("m")
+        assert generation.number > 1
+        assert read(worker, epoch, generation.store_version) == {1.0}
+
+
+@on_loop
+async def test_an_old_generation_goes_when_nobody_reads_it(tmp_path: Path) -> None:
+    async with desk(tmp_path) as running:
+        worker = await running.joined(0)
+        await running.switch(state_of(marked_plan(tmp_path, 1, arena_rows=ROWS)))
+        await running.mark(4.0)
+        await until(lambda: running.stores.stores("m")[0][0].number > 1)
+        assert len(running.stores.stores("m")[0][1].numbers) == 2
+
+        worker.say(Released("m", running.words.load(0)))
+
+        await until(lambda: len(running.stores.stores("m")[0][1].numbers) == 1)
+
+
+# --- another supervisor ---------------------------------------------------------------------------
+
+
+@on_loop
+async def test_rows_of_a_supervisor_that_is_gone_are_replaced_by_fresh_ones(
+    tmp_path: Path,
+) -> None:
+    state = state_of(marked_plan(tmp_path, 1, marker=9.0))
+    held = HeldModel(0, (6,), with_generation(state, GenerationPlan(1, 1, 3)))
+    words = SharedWords.create(4)
+    words.store(0, 6)
+    elder = StandIn(0)
+    async with desk(tmp_path, incarnation=2, words=words, earlier=[(elder, held)]) as running:
+        assert running.transactions.adopted() == {"m": state}
+        assert running.transactions.is_orphaned("m")
+        assert running.transactions.lacks("m")
+        assert running.stores.stores("m") == ()
+        late = running.worker(1)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not any(isinstance(one, Prepare) for one in late.heard)
+        assert running.transactions.joined() == {WorkerId(0, 1)}
+
+        epoch = await running.switch(running.transactions.adopted()["m"])
+
+        await late.hear(Joined)
+        number = first_number(2) + 1
+        for worker in (elder, late):
+            assert asked(worker, epoch) == (GenerationPlan(1, number, 1),)
+            assert read(worker, epoch, 1) == {9.0}
+        assert not running.transactions.lacks("m")
+
+
+@on_loop
+async def test_a_worker_joins_without_rows_that_nobody_can_make_or_serve_any_more(
+    tmp_path: Path,
+) -> None:
+    state = state_of(marked_plan(tmp_path, 1))
+    held = HeldModel(0, (6,), with_generation(state, GenerationPlan(1, 1, 3)))
+    words = SharedWords.create(4)
+    words.store(0, 6)
+    elder = StandIn(0)
+    async with desk(tmp_path, incarnation=2, words=words, earlier=[(elder, held)]) as running:
+        late = running.worker(1)
+        running.transactions.give_up("m")
+        assert not any(isinstance(one, Joined) for one in late.heard)
+        elder.die()
+        await until(lambda: len(running.pool) == 1)
+
+        running.transactions.give_up("m")
+
+        await late.hear(Joined)
+
+
+# --- what is shown --------------------------------------------------------------------------------
+
+
+@on_loop
+async def test_tables_and_rows_are_shown_as_requests_read_them(tmp_path: Path) -> None:
+    async with desk(tmp_path) as running:
+        await running.joined(0)
+        await running.switch(state_of(marked_plan(tmp_path, 1)))
+        await running.mark(2.0)
+
+        def states() -> dict[str, StatePlan]:
+            state = running.transactions.current["m"].state
+            return {} if state is None else {"m": state}
+
+        tables = TableAdministration(running.stores, states, tuple)
+
+        first, _ = await tables.tables("m")
+        assert (first.name, first.rows, first.dim, first.dtype) == ("a", ROWS, 4, "f32")
+        known = int(keys(0)[5])
+        found, unsigned, missing = await tables.rows("m", "a", [known, known % 2**64, 12345])
+        assert (found.found, found.values, found.norm) == (True, [2.0] * 4, 4.0)
+        assert unsigned.values == found.values
+        assert (missing.found, missing.values, missing.norm) == (False, [], None)
+        with pytest.raises(NotFound, match="'a', 'b'"):
+            await tables.rows("m", "c", [1])
+        with pytest.raises(InvalidInput, match="64-bit"):
+            await tables.rows("m", "a", [2**64])
+
+
+@on_loop
+async def test_a_scrape_shows_how_full_a_store_is_and_who_reads_it(tmp_path: Path) -> None:
+    async with desk(tmp_path) as running:
+        await running.joined(0)
+        await running.switch(state_of(marked_plan(tmp_path, 1)))
+        await running.mark(2.0)
+        await running.stores.stores("m")[0][1].look()
+        state = running.transactions.current["m"].state
+        assert state is not None
+
+        values = store_values(
+            "m", state, running.stores.stores("m"), running.transactions.leases("m")
+        )
+
+        shown = {(one.name.removeprefix("anabranch_store_"), *one.labels[1:]): one.value
+                 for one in values}  # fmt: skip
+        assert shown["rows", "a"] == ROWS
+        assert shown["arena_used_ratio",] == 0.25
+        assert shown["leases",] == 1
+        assert shown["bytes", "index"] > 0
+        assert shown["bytes", "base"] > 2 * ROWS * 16
+
+
+# --- what is left ---------------------------------------------------------------------------------
+
+
+@on_loop
+async def test_fifty_switches_of_versions_leave_one_generation(tmp_path: Path) -> None:
+    before = memories()
+    async with desk(tmp_path) as running:
+        worker = await running.joined(0)
+        for number in range(1, 51):
+            epoch = await running.switch(state_of(marked_plan(tmp_path, number)))
+            worker.say(Released("m", epoch))
+            await until(lambda: running.transactions.floor("m") == epoch)  # noqa: B023
+        await settled(running)
+        close_received(worker)
+        await until(lambda: memories() <= before + 1)
+        gone = await running.switch(None)
+        worker.say(Released("m", gone))
+        close_received(worker)
+        await until(lambda: memories() <= before)
+
+
+def memories() -> int:
+    """Return how many mappings of shared memory that are no words or counters this process has."""
+    gc.collect()
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return len({line.split()[4] for line in lines if "memfd:anabranch-generation" in line})
+
+
+def close_received(worker: StandIn) -> None:
+    """Close what a stand-in was given."""
+    for fds in worker.fds.values():
+        for fd in fds:
+            os.close(fd)
+    worker.fds.clear()
+
+
+async def settled(running: Desk) -> None:
+    """Wait until nothing is at work on a store."""
+    for _, store in running.stores.stores("m"):
+        await until(lambda: not store.is_busy)  # noqa: B023
