@@ -2,7 +2,7 @@
 
 They are kept by token, so that nothing here keeps a `ServedVersion` alive. Several may run on one
 engine; when the last reference to the last of them is gone, the engine is freed by whoever has the
-time.
+time. So are the lookup plans that executors bound, and with them the memory of a store.
 """
 
 import logging
@@ -36,7 +36,8 @@ class Engines:
         self._lock = threading.Lock()
         self._engines: dict[int, Engine] = {}
         self._watched: Counter[int] = Counter()
-        self._gone: deque[int] = deque()
+        self._plans: Counter[int] = Counter()
+        self._gone: deque[tuple[int, int]] = deque()
         self._tokens = 0
         self._closed = False
 
@@ -61,9 +62,11 @@ class Engines:
 
         Whoever calls this has another version of that engine, or has just added it.
         """
+        plan = 0 if version.source is None else id(version.source.plan)
         with self._lock:
             self._watched[version.token] += 1
-        weakref.finalize(version, self._note, version.token).atexit = False
+            self._plans[plan] += 1
+        weakref.finalize(version, self._note, version.token, plan).atexit = False
 
     def free_unused(self) -> int:
         """Close the engines that no request can name any more, and return how many.
@@ -73,10 +76,11 @@ class Engines:
         freed = 0
         with self._lock:
             while self._gone:
-                token = self._gone.popleft()
-                self._watched[token] -= 1
-                if not self._watched[token]:
-                    del self._watched[token]
+                token, plan = self._gone.popleft()
+                if _is_last(self._plans, plan):
+                    for executor in self._executors:
+                        executor.lookups.let_go(plan)
+                if _is_last(self._watched, token):
                     freed += self._close(token)
         return freed
 
@@ -104,9 +108,9 @@ class Engines:
             for token in list(self._engines):
                 self._close(token)
 
-    def _note(self, token: int) -> None:
+    def _note(self, token: int, plan: int) -> None:
         # May run inside any allocation of any thread, also of one that holds a lock of this group.
-        self._gone.append(token)
+        self._gone.append((token, plan))
         self._on_unused()
 
     def _close(self, token: int) -> bool:
@@ -119,3 +123,12 @@ class Engines:
                 binding.close()
         engine.close()
         return True
+
+
+def _is_last(counts: Counter[int], key: int) -> bool:
+    """Count one holder less; whether that was the last."""
+    counts[key] -= 1
+    if counts[key]:
+        return False
+    del counts[key]
+    return True

@@ -39,7 +39,7 @@ class LookedUp(NamedTuple):
 
 
 class ExecutorLookups:
-    """For the thread of one executor; `forget` and `counts` for any."""
+    """For the thread of one executor; `forget`, `let_go` and `counts` for any."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -104,6 +104,12 @@ class ExecutorLookups:
             if staging is not None:
                 counted = _named(self._about.pop(token), *staging.counts())
                 self._counted = add_counts([self._counted, counted])
+
+    def let_go(self, plan: int) -> None:
+        """Let go of a lookup plan, by its `id`, that no version reads with any more."""
+        with self._lock:
+            for staging in self._stagings.values():
+                staging.let_go(plan)
 
     def counts(self) -> LookupCounts:
         """Return what was counted since the beginning."""

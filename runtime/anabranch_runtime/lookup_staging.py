@@ -5,10 +5,9 @@ copy; its weights in another. Rows go straight into the inputs of the graph.
 """
 
 import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -16,9 +15,7 @@ from numpy.typing import DTypeLike, NDArray
 from anabranch_runtime.buffers import aligned_array
 from anabranch_runtime.lookups import Lookups
 from anabranch_runtime.row_source import RowSource
-
-if TYPE_CHECKING:
-    from anabranch_runtime.store import LookupArguments, LookupPlan
+from anabranch_runtime.store import FeatureArrays, LookupArguments, LookupPlan
 
 __all__ = ["LookupStaging"]
 
@@ -36,7 +33,10 @@ Requests = Sequence[tuple[Inputs, int]]
 
 
 class LookupStaging:
-    """What one executor keeps to look up rows for one engine. For one thread, `counts` for any."""
+    """What one executor keeps to look up rows for one engine.
+
+    For one thread; `counts` and `let_go` for any.
+    """
 
     def __init__(self, lookups: Lookups) -> None:
         self._lookups = lookups
@@ -47,7 +47,7 @@ class LookupStaging:
         self._integers = _Numbers(np.int64)
         self._weights = _Numbers(np.float32)
         self._lock = threading.Lock()
-        self._bound: OrderedDict[int, _Bound] = OrderedDict()
+        self._bound: dict[int, _Bound] = {}
         self._counted = np.zeros((2, len(lookups.plan.lookups)), np.uint64)
 
     def look_up(
@@ -67,7 +67,8 @@ class LookupStaging:
         """
         integers, ends = self._integers.gather(self._integers_at, requests)
         weights, weight_ends = self._weights.gather(self._weights_at, requests)
-        bound = self._bound.get(len(staged[0]))
+        rows_staged = len(staged[0])
+        bound = self._bound.get(rows_staged)
         is_kept = bound is not None and bound.plan is source.plan and bound.staged[0] is staged[0]
         # Arrays of the same memory and the same parts are bound already.
         layout = (id(integers.base), id(weights.base), ends, weight_ends)
@@ -90,8 +91,9 @@ class LookupStaging:
                 self._spread(bound, users, [count for _, count in requests])
         else:
             source.plan.run(bound.arguments, source.view.version, rows)
-        if bound.nbytes > _BOUND_BYTES:
-            self._let_go(bound)
+        if bound.nbytes > _BOUND_BYTES:  # no memory for a batch that its binding does not keep
+            with self._lock:
+                self._drop(rows_staged)
 
     def counts(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
         """Return per lookup of the plan how many keys were looked up, and how many were missing."""
@@ -101,12 +103,16 @@ class LookupStaging:
                 total += bound.counts()
         return total[0], total[1]
 
-    def _bind(
-        self, plan: "LookupPlan", arrays: "Sequence[_Arrays]", staged: Sequence[Array]
-    ) -> "_Bound":
-        """Bind a lookup to staging, and keep that while it is used."""
-        from anabranch_runtime.store import FeatureArrays
+    def let_go(self, plan: int) -> None:
+        """Let go of a plan, by its `id`, that no version reads with any more."""
+        with self._lock:
+            for rows in [rows for rows, bound in self._bound.items() if id(bound.plan) == plan]:
+                self._drop(rows)
 
+    def _bind(
+        self, plan: LookupPlan, arrays: "Sequence[_Arrays]", staged: Sequence[Array]
+    ) -> "_Bound":
+        """Bind a lookup to staging, and keep that; the oldest go where there are too many."""
         outputs = [
             aligned_array(array.shape, array.dtype) if is_user else array
             for array, is_user in zip(staged, self._users, strict=True)
@@ -115,17 +121,20 @@ class LookupStaging:
         bound = _Bound(plan, arguments, tuple(staged), tuple(outputs))
         rows = len(staged[0])
         with self._lock:
-            old = self._bound.pop(rows, None)
-            if old is not None:
-                self._counted += old.counts()
+            self._drop(rows)
             self._bound[rows] = bound
             while len(self._bound) > 1 and (
                 len(self._bound) > _BOUND
                 or sum([one.nbytes for one in self._bound.values()]) > _BOUND_BYTES
             ):
-                _, oldest = self._bound.popitem(last=False)
-                self._counted += oldest.counts()
+                self._drop(next(iter(self._bound)))
         return bound
+
+    def _drop(self, rows: int) -> None:
+        """Keep what was counted, and nothing else; the lock is held."""
+        bound = self._bound.pop(rows, None)
+        if bound is not None:
+            self._counted += bound.counts()
 
     def _spread(self, bound: "_Bound", users: list[int], rows: list[int]) -> None:
         """Give each row what was looked up for its user."""
@@ -139,12 +148,6 @@ class LookupStaging:
         for staged, output, is_user in zip(bound.staged, bound.outputs, self._users, strict=True):
             if is_user:
                 np.take(output, index, axis=0, out=staged[: len(index)], mode="clip")
-
-    def _let_go(self, bound: "_Bound") -> None:
-        """Keep no staging alive that is too large for its binding to keep."""
-        with self._lock:
-            self._counted += bound.counts()
-            del self._bound[len(bound.staged[0])]
 
 
 class _Bound:
@@ -163,8 +166,8 @@ class _Bound:
 
     def __init__(
         self,
-        plan: "LookupPlan",
-        arguments: "LookupArguments",
+        plan: LookupPlan,
+        arguments: LookupArguments,
         staged: tuple[Array, ...],
         outputs: tuple[Array, ...],
     ) -> None:

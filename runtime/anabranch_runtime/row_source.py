@@ -5,17 +5,14 @@ or a switch changes meanwhile is another source.
 """
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from anabranch_runtime.lookups import Lookups
 from anabranch_runtime.sent_features import LENGTHS
+from anabranch_runtime.store import Generation, LookupPlan, compile_plan
 from anabranch_wire.lookups import Lengths, Lookup
 from anabranch_wire.plan import Plan
-
-if TYPE_CHECKING:
-    from anabranch_runtime.store import Generation, LookupPlan
 
 __all__ = ["RowSource", "StoreView"]
 
@@ -29,7 +26,7 @@ class StoreView:
         version: of the store; whoever made this keeps it readable meanwhile.
     """
 
-    generation: "Generation"
+    generation: Generation
     version: int
 
 
@@ -45,7 +42,7 @@ class RowSource:
 
     lookups: Lookups
     view: StoreView
-    plan: "LookupPlan"
+    plan: LookupPlan
 
     @classmethod
     def of(cls, lookups: Lookups | None, view: StoreView | None) -> "RowSource | None":
@@ -63,8 +60,6 @@ class RowSource:
         Raises:
             InvalidInput: the generation has other tables than the plan.
         """
-        from anabranch_runtime.store import compile_plan
-
         return cls(lookups, view, compile_plan(_by_lengths(lookups.plan), view.generation))
 
     def at(self, view: StoreView) -> "RowSource":

@@ -1,6 +1,7 @@
 """Lookups inside a session group, against plain Python: merged, cut, padded, refused, switched."""
 
 import time
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -322,6 +323,31 @@ def test_the_engine_is_freed_with_the_last_version_on_it(
 
     assert group.free_unused() == 1
     assert sum(count.keys for count in group.lookup_counts().values()) > 0
+
+
+def test_a_store_is_let_go_with_the_last_version_that_reads_it(
+    make_group: MakeGroup, writer: StoreWriter, rng: np.random.Generator, tmp_path: Path
+) -> None:
+    group = make_group()
+    old = load(group, tmp_path, view_of(writer))
+    assert old.source is not None
+    plan = weakref.ref(old.source.plan)
+    sink = Collector()
+    group.submit(ticket_of(old, sink, Asked.random(rng, 2)))
+    sink.wait(1)
+    until_asleep(group)
+    counted = group.lookup_counts()
+    new = group.with_rows(old, view_of(open_store(tmp_path / "other")))
+
+    del old
+    sink.tickets.clear()
+    assert group.free_unused() == 0
+
+    assert plan() is None
+    assert group.lookup_counts() == counted
+    asked = Asked.random(rng, 2)
+    group.submit(ticket_of(new, sink, asked))
+    check(sink.wait(1)[0], asked)
 
 
 def test_a_model_with_lookups_needs_a_store(make_group: MakeGroup, tmp_path: Path) -> None:

@@ -324,6 +324,33 @@ def outcome(found: InputRules, arrays: Arrays) -> object:
     return [(array.dtype, array.tolist()) for array in inputs], rows
 
 
+EXTREMES = st.sampled_from([-(2**63), -1, 0, 1, 2, 3, 4, 5, 2**31, 2**62, 2**63 - 1])
+
+
+@given(
+    ids=st.integers(0, 6),
+    bags=st.lists(EXTREMES, max_size=5),
+    part=st.sampled_from(["lengths", "offsets"]),
+    with_x=st.booleans(),
+)
+def test_whatever_comes_in_is_refused_or_comes_out_sound(
+    ids: int, bags: list[int], part: str, with_x: bool
+) -> None:
+    found = rules(TAGS, dense=with_x)
+    arrays: Arrays = {"tags": np.arange(ids), f"tags.{part}": ints(*bags)}
+    if with_x:
+        arrays["x"] = np.zeros((len(bags), 2), np.float32)
+    try:
+        inputs, rows = found.order(arrays)
+    except InvalidInput:
+        return
+    flat, lengths, weights = inputs[-3:]
+    assert len(flat) == len(weights) == ids
+    assert len(lengths) == rows
+    assert sum(lengths.tolist()) == ids
+    assert all(0 <= length <= TAGS.max_length for length in lengths.tolist())
+
+
 # --- cutting -------------------------------------------------------------------------------------
 
 
