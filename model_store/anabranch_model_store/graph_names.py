@@ -42,12 +42,13 @@ def declared_axes(meaning: ModelMeaning) -> dict[str, InputAxis]:
 
 
 def _named_inputs(meaning: ModelMeaning, filled: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yield place and name of each graph input; features whose keys go to tables feed none."""
+    """Yield place and name of each graph input; features whose keys go to tables are none."""
     for name in meaning.inputs:
         yield "inputs", name
     if isinstance(meaning.user_inputs, tuple):
         for name in meaning.user_inputs:
-            yield "user_inputs", name
+            if name not in filled:
+                yield "user_inputs", name
     for lookup in meaning.lookups:
         yield "lookups", lookup.output.input
     for index, feature in enumerate(meaning.features):

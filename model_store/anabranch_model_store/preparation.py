@@ -8,13 +8,20 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from anabranch_graph_opt.example_inputs import ExampleInputs
 from anabranch_graph_opt.running import Array, ModelRunner
+from anabranch_model_store.graph_trials import GraphTrial
+from anabranch_model_store.lookup_plans import user_features
 from anabranch_model_store.memory import check_fits
 from anabranch_model_store.model_yaml import ModelMeaning
+from anabranch_model_store.prepared_stores import (
+    PreparedStore,
+    StoreSettings,
+    needed_bytes,
+    prepared_store,
+)
 from anabranch_model_store.repository import ModelFolder
-from anabranch_model_store.row_layouts import RowQuestion, row_layout
 from anabranch_model_store.serving_yaml import Deployment
+from anabranch_model_store.store_trials import StoreTrial
 from anabranch_model_store.supported import (
     check_contents,
     check_deployment,
@@ -23,6 +30,7 @@ from anabranch_model_store.supported import (
     idle_keys,
     unused_keys,
 )
+from anabranch_model_store.table_import import import_tables
 from anabranch_model_store.version_contents import (
     VersionContents,
     find_onnx_file,
@@ -30,10 +38,10 @@ from anabranch_model_store.version_contents import (
     read_contents,
 )
 from anabranch_model_store.version_files import VersionFiles, verify_version
-from anabranch_model_store.warmup_runs import made_up_examples, proven_examples
+from anabranch_model_store.version_tables import DEFAULT_RESERVE, VersionTables, read_tables
 from anabranch_model_store.yaml_files import read_meaning
 from anabranch_runtime.models import DenseModel, RowLayout
-from anabranch_wire.errors import NotFound
+from anabranch_wire.errors import NotFound, Unavailable
 from anabranch_wire.manifest import Manifest
 from anabranch_wire.snapshots import Snapshot
 
@@ -49,8 +57,9 @@ class PreparedVersion:
 
     Attributes:
         snapshot: model and version.
-        model: what a backend builds.
-        user_inputs: inputs that may be sent once per request.
+        model: what a backend builds, and what fills its inputs from tables.
+        store: rows that are looked up beside the graph; None where it does without.
+        user_inputs: inputs and features that may be sent once per request.
         meaning: its model.yaml.
         deployment: the model's serving.yaml.
         manifest: None where the version was taken because it was still.
@@ -58,11 +67,13 @@ class PreparedVersion:
         weight_bytes: of the graph and its external data.
         examples: requests that it computes, to warm executors with; none where it brings none and
             none were to be made.
+        graph_examples: the same ones as the graph takes them, rows looked up.
         notes: what an operator should know, in words; each is worth a log line.
     """
 
     snapshot: Snapshot
     model: DenseModel
+    store: PreparedStore | None
     user_inputs: tuple[str, ...]
     meaning: ModelMeaning
     deployment: Deployment
@@ -70,6 +81,7 @@ class PreparedVersion:
     identity: str
     weight_bytes: int
     examples: tuple[Mapping[str, Array], ...]
+    graph_examples: tuple[Mapping[str, Array], ...]
     notes: tuple[str, ...]
 
 
@@ -80,6 +92,7 @@ def prepare_version(
     runner: ModelRunner,
     available_bytes: int | None = None,
     on_phase: Callable[[PreparationPhase], None] = lambda phase: None,
+    store: StoreSettings | None = None,
 ) -> PreparedVersion:
     """Verify a version of a model and find out all that is needed to serve it.
 
@@ -92,6 +105,7 @@ def prepare_version(
         runner: runs the graph for checks; used by this thread alone meanwhile.
         available_bytes: memory that the version may take; None where that is not known.
         on_phase: told what begins; on this thread.
+        store: how rows are prepared; None where versions with lookups cannot be.
 
     Raises:
         NotFound: there is no such version, or no ONNX file in it.
@@ -113,50 +127,68 @@ def prepare_version(
     check_contents(files, deployment)
     on_phase("importing")
     onnx_file = find_onnx_file(files, meaning)
-    check_fits(onnx_file.bytes, deployment.memory.max_bytes, available_bytes)
+    tables = read_tables(files, meaning, DEFAULT_RESERVE if store is None else store.reserve)
+    needed = onnx_file.bytes + needed_bytes(tables)
+    check_fits(needed, deployment.memory.max_bytes, available_bytes)
     with malformed_graphs_refused(onnx_file):
-        contents = read_contents(onnx_file, files, meaning)
-        on_phase("comparing")
-        model, examples = _model(contents, meaning, deployment, runner)
+        contents = read_contents(onnx_file, files, meaning, tables)
+    opened = _open_rows(contents, tables, files, store)
+    prepared, rows = (None, None) if opened is None else opened
+    on_phase("comparing")
+    with malformed_graphs_refused(onnx_file):
+        trial = GraphTrial(contents, meaning, deployment, runner)
+        model, examples = trial.run(rows, tables)
     return PreparedVersion(
         snapshot=snapshot,
         model=model,
-        user_inputs=contents.user_inputs,
+        store=prepared,
+        user_inputs=(*contents.user_inputs, *user_features(meaning)),
         meaning=meaning,
         deployment=deployment,
         manifest=files.manifest,
         identity=files.identity,
         weight_bytes=onnx_file.bytes,
-        examples=examples,
-        notes=tuple(_notes(files, meaning, deployment, model.rows)),
+        examples=tuple(example.request for example in examples),
+        graph_examples=tuple(example.inputs for example in examples),
+        notes=tuple(_notes(files, meaning, deployment, model.rows, tables)),
     )
 
 
-def _model(
-    contents: VersionContents, meaning: ModelMeaning, deployment: Deployment, runner: ModelRunner
-) -> tuple[DenseModel, tuple[Mapping[str, Array], ...]]:
-    """Return what a backend builds, and requests that it was seen to compute."""
-    path, graph, signature = contents.onnx_file.path, contents.graph, contents.signature
-    samples, axes = contents.samples, contents.axes
-    source = ExampleInputs(signature, graph, axes) if deployment.warmup.generate else None
-    question = RowQuestion(
-        path, graph, signature, axes, source, [sample.inputs for sample in samples]
-    )
-    rows = row_layout(question, meaning.row_independent, runner)
-    model = DenseModel(path, signature.inputs, signature.outputs, rows)
-    if samples:
-        budget = meaning.optimize.budget.max_abs_diff
-        return model, proven_examples(samples, model, budget, runner)
-    return model, () if source is None else made_up_examples(source, model, runner)
+def _open_rows(
+    contents: VersionContents,
+    tables: VersionTables,
+    files: VersionFiles,
+    settings: StoreSettings | None,
+) -> tuple[PreparedStore, StoreTrial] | None:
+    """Import the tables of a version and open them for its requests; None: it has no lookups."""
+    lookups = contents.lookups
+    if lookups is None:
+        return None
+    if settings is None:
+        raise Unavailable("the version has lookups, but there is no folder to keep rows in")
+    path = import_tables(tables, files, settings.segments, settings.on_bytes)
+    try:
+        trial = StoreTrial(path, lookups)
+    except OSError as error:
+        raise Unavailable(f"rows cannot be opened: {error.strerror or error}") from None
+    features = tuple(feature.spec for feature in lookups.features)
+    return prepared_store(path, trial.segment, lookups.plan, features), trial
 
 
 def _notes(
-    files: VersionFiles, meaning: ModelMeaning, deployment: Deployment, rows: RowLayout
+    files: VersionFiles,
+    meaning: ModelMeaning,
+    deployment: Deployment,
+    rows: RowLayout,
+    tables: VersionTables,
 ) -> Iterator[str]:
     if not rows.independent:
         yield f"requests are neither merged nor cut: {rows.reason}"
     if meaning.user_inputs == "auto":
         yield "user_inputs: auto finds none in this release: every row brings its own user"
+    if tables.unused:
+        shown = ", ".join(map(repr, tables.unused[:10]))
+        yield f"tables that no lookup reads are left alone: {shown}"
     unused = unused_keys(meaning)
     if unused:
         yield f"model.yaml: no door of this release uses {', '.join(unused)}"

@@ -3,12 +3,13 @@
 Sizes are known here before anything is written, so that what will not fit is refused at once.
 """
 
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Literal
 
 from anabranch_wire.document_fields import RowType
-from anabranch_wire.plan import Capacity, PlanTable
+from anabranch_wire.plan import Capacity
 
-__all__ = ["MAX_DIM", "generation_bytes", "row_stride", "segment_bytes"]
+__all__ = ["MAX_DIM", "TableSize", "row_stride"]
 
 MAX_DIM: Final = 1024
 _LINE: Final = 64
@@ -25,18 +26,33 @@ def row_stride(row_type: RowType, dim: int) -> int:
     return -(-size // grain) * grain
 
 
-def segment_bytes(table: PlanTable) -> int:
-    """Return what a table takes in a segment: rows and, where it is hashed, keys and index."""
-    rows = table.rows * row_stride(table.dtype, table.dim)
-    return rows if table.keys == "dense_id" else rows + table.rows * _KEY + _index(table.rows)
+@dataclass(frozen=True, slots=True)
+class TableSize:
+    """What the bytes of a table depend on.
 
+    Attributes:
+        rows: distinct keys.
+        dim: numbers per row.
+        row_type: of the numbers.
+        keys: kind of keys.
+    """
 
-def generation_bytes(table: PlanTable, capacity: Capacity) -> int:
-    """Return what a table takes in a generation once all its room is used."""
-    arena = capacity.arena_rows * (row_stride(table.dtype, table.dim) + _LINK)
-    if table.keys == "dense_id":
-        return arena + table.rows * _LINK + table.rows // 8
-    return arena + _index(capacity.keys)
+    rows: int
+    dim: int
+    row_type: RowType
+    keys: Literal["hashed", "dense_id"]
+
+    def segment_bytes(self) -> int:
+        """Return what it takes in a segment: rows and, where it is hashed, keys and index."""
+        rows = self.rows * row_stride(self.row_type, self.dim)
+        return rows if self.keys == "dense_id" else rows + self.rows * _KEY + _index(self.rows)
+
+    def generation_bytes(self, capacity: Capacity) -> int:
+        """Return what it takes in a generation once all its room is used."""
+        arena = capacity.arena_rows * (row_stride(self.row_type, self.dim) + _LINK)
+        if self.keys == "dense_id":
+            return arena + self.rows * _LINK + self.rows // 8
+        return arena + _index(capacity.keys)
 
 
 def _index(keys: int) -> int:

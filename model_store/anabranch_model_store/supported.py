@@ -69,8 +69,9 @@ def has_deltas(files: VersionFiles) -> bool:
 
 def unused_keys(meaning: ModelMeaning) -> tuple[str, ...]:
     """Return the keys of model.yaml that are read and checked, but that no door uses yet."""
+    read = {lookup.feature for lookup in meaning.lookups}
     keys = {
-        "features": meaning.features,
+        "features": [one for one in meaning.features if one.name not in read],
         "item_tables": meaning.item_tables,
         "ranking": meaning.ranking,
         "easyrec": meaning.easyrec,
@@ -91,15 +92,16 @@ def _refuse(file: str, reasons: Iterator[str]) -> None:
 
 
 def _unavailable_meaning(meaning: ModelMeaning) -> Iterator[str]:
-    if meaning.lookups:
-        yield "lookups (the graph would get no rows)"
     if meaning.calibration:
         yield "calibration (outputs would be uncorrected)"
     if meaning.optimize.dense != "f32":
         yield f"optimize.dense: {meaning.optimize.dense}"
     if "external_data_outside" in meaning.optimize.allow:
         yield "optimize.allow: external_data_outside (copy the files into the version)"
+    looked_up = {lookup.table for lookup in meaning.lookups}
     for name, table in meaning.tables.items():
+        if not looked_up.isdisjoint((name, *table.alias)):
+            continue  # from a table file, which keeps all that is said of it
         place = f"tables[{name!r}]"
         if table.keys == "hashed":
             yield f"{place}.keys: hashed"
@@ -124,8 +126,6 @@ def _unavailable_deployment(deployment: Deployment) -> Iterator[str]:
 def _unavailable_contents(files: VersionFiles, deployment: Deployment) -> Iterator[str]:
     if "plan.json" in files:
         yield "plan.json (publish the ONNX file as exported)"
-    if files.manifest is not None and files.manifest.tables:
-        yield f"tables outside the ONNX file ({files.manifest.tables[0].file})"
     if files.below("golden", ".json") and deployment.golden == "refuse":
         yield "golden requests (set golden: off in serving.yaml to serve without that proof)"
     if deployment.deltas.apply == "auto" and has_deltas(files):

@@ -15,10 +15,10 @@ __all__ = ["repeat_users", "user_inputs"]
 
 
 def user_inputs(meaning: ModelMeaning, axes: RowAxes) -> tuple[str, ...]:
-    """Return the inputs that may be sent once per request; none where that is to be found out.
+    """Return the graph inputs that hold a user; none where that is to be found out.
 
     Args:
-        meaning: model.yaml; its names are those of the graph.
+        meaning: model.yaml; its names are those of the graph, or of features that are looked up.
         axes: what axis 0 of every input counts.
 
     Raises:
@@ -26,15 +26,17 @@ def user_inputs(meaning: ModelMeaning, axes: RowAxes) -> tuple[str, ...]:
     """
     if isinstance(meaning.user_inputs, str):
         return ()
-    if meaning.user_inputs and axes.unclear:
+    features = {lookup.feature for lookup in meaning.lookups}
+    named = tuple(name for name in meaning.user_inputs if name not in features)
+    if named and axes.unclear:
         raise InvalidInput(f"model.yaml: user_inputs: {axes.unclear}")
-    for name in meaning.user_inputs:
+    for name in named:
         if axes.kinds[name].kind != "rows":
             raise InvalidInput(
                 f"model.yaml: user_inputs: axis 0 of input {name!r} does not count rows, so it "
                 "cannot hold a user for each of them; leave it out"
             )
-    return meaning.user_inputs
+    return named
 
 
 def repeat_users(

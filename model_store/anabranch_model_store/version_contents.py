@@ -12,17 +12,24 @@ from typing import Final
 import onnx_ir as ir
 
 from anabranch_graph_opt.model_source import open_model
-from anabranch_graph_opt.row_axes import InputAxis, resolve_row_axes
+from anabranch_graph_opt.row_axes import InputAxis, RowAxes, resolve_row_axes
 from anabranch_graph_opt.signature import Signature, read_signature
 from anabranch_model_store.graph_names import check_names, declared_axes
+from anabranch_model_store.graph_structures import structure_hash
+from anabranch_model_store.hashing import file_sha256
+from anabranch_model_store.lookup_plans import compile_lookups, user_features
 from anabranch_model_store.model_yaml import ModelMeaning
 from anabranch_model_store.onnx_files import OnnxFile, check_onnx_file
-from anabranch_model_store.user_inputs import repeat_users, user_inputs
+from anabranch_model_store.table_files import declared_tables
+from anabranch_model_store.user_inputs import user_inputs
 from anabranch_model_store.version_files import VersionFiles, verify_version
+from anabranch_model_store.version_tables import VersionTables, read_tables
 from anabranch_model_store.warmup_files import Sample, read_samples
 from anabranch_model_store.yaml_files import read_meaning
+from anabranch_runtime.lookups import Lookups, lookups_of
 from anabranch_wire.errors import InvalidInput, NotFound
 from anabranch_wire.names import ModelName
+from anabranch_wire.plan import Source
 from anabranch_wire.snapshots import Snapshot
 
 __all__ = [
@@ -46,15 +53,19 @@ class VersionContents:
         graph: as it was read.
         signature: its inputs and outputs.
         axes: what model.yaml says about axis 0 of inputs, by input.
-        user_inputs: inputs that may be sent once per request.
-        samples: warm-up requests, users repeated for all rows.
+        row_axes: the same, resolved for every input.
+        user_inputs: graph inputs that may be sent once per request.
+        lookups: what fills inputs from tables; None where callers send all of them.
+        samples: warm-up requests as they were sent.
     """
 
     onnx_file: OnnxFile
     graph: ir.Model
     signature: Signature
     axes: Mapping[str, InputAxis]
+    row_axes: RowAxes
     user_inputs: tuple[str, ...]
+    lookups: Lookups | None
     samples: tuple[Sample, ...]
 
 
@@ -74,11 +85,17 @@ def find_onnx_file(files: VersionFiles, meaning: ModelMeaning) -> OnnxFile:
 
 
 def read_contents(
-    onnx_file: OnnxFile, files: VersionFiles, meaning: ModelMeaning
+    onnx_file: OnnxFile, files: VersionFiles, meaning: ModelMeaning, tables: VersionTables
 ) -> VersionContents:
-    """Read the graph, and check names in model.yaml and warm-up requests against it.
+    """Read the graph, and check names in model.yaml, lookups and warm-up requests against it.
 
     Belongs into `malformed_graphs_refused`.
+
+    Args:
+        onnx_file: of the graph.
+        files: of the version.
+        meaning: its model.yaml.
+        tables: that its lookups read.
 
     Raises:
         InvalidInput: something is malformed or contradicts the graph.
@@ -91,9 +108,33 @@ def read_contents(
     axes = declared_axes(meaning)
     row_axes = resolve_row_axes(signature, axes)
     users = user_inputs(meaning, row_axes)
-    sent = read_samples(files, signature.inputs, signature.outputs)
-    samples = repeat_users(sent, users, signature, row_axes)
-    return VersionContents(onnx_file, graph, signature, axes, users, tuple(samples))
+    lookups = _lookups(onnx_file, files, meaning, tables, signature, row_axes)
+    if lookups is None:
+        samples = read_samples(files, signature.inputs, signature.outputs)
+    else:
+        dense = [signature.inputs[index] for index in lookups.dense]
+        users = tuple(name for name in users if name in {spec.name for spec in dense})
+        samples = read_samples(files, dense, signature.outputs, lookups.features)
+    return VersionContents(onnx_file, graph, signature, axes, row_axes, users, lookups, samples)
+
+
+def _lookups(
+    onnx_file: OnnxFile,
+    files: VersionFiles,
+    meaning: ModelMeaning,
+    tables: VersionTables,
+    signature: Signature,
+    row_axes: RowAxes,
+) -> Lookups | None:
+    """Return the lookups of a version, tied to its graph."""
+    if not meaning.lookups:
+        return None
+    name = onnx_file.path.relative_to(files.folder).as_posix()
+    digest = files.digests.get(name) or file_sha256(onnx_file.path)
+    source = Source(file=name, sha256=digest)
+    structure = structure_hash(onnx_file.path)
+    plan = compile_lookups(meaning, signature, row_axes, tables.by_name, source, structure)
+    return lookups_of(plan, signature.inputs, user_features(meaning))
 
 
 @contextmanager
@@ -126,5 +167,10 @@ def check_unpublished(folder: Path, model_folder: Path) -> None:
     files = verify_version(folder, Snapshot(ModelName(model_folder.name), 1))
     meaning = read_meaning(files, model_folder)
     onnx_file = find_onnx_file(files, meaning)
+    if meaning.lookups and declared_tables(files):
+        with malformed_graphs_refused(onnx_file):  # names of tables come with the manifest
+            check_names(meaning, read_signature(open_model(onnx_file.path)))
+        return
+    tables = read_tables(files, meaning)
     with malformed_graphs_refused(onnx_file):
-        read_contents(onnx_file, files, meaning)
+        read_contents(onnx_file, files, meaning, tables)

@@ -13,7 +13,7 @@ from anabranch_wire.errors import Conflict, InvalidInput, NotFound, Unavailable
 from anabranch_wire.manifest import FILE_NAME, Manifest
 from anabranch_wire.snapshots import Snapshot
 
-__all__ = ["VersionFiles", "verify_version"]
+__all__ = ["VersionFiles", "list_version", "verify_version"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +98,24 @@ def verify_version(folder: Path, snapshot: Snapshot) -> VersionFiles:
         MappingProxyType(digests),
         unlisted,
     )
+
+
+def list_version(folder: Path, snapshot: Snapshot) -> VersionFiles:
+    """Return what a version consists of by names and sizes; no byte but the manifest's is read.
+
+    For looking at a version, not for serving it. Without a manifest the identity is "".
+
+    Raises:
+        InvalidInput, Unsupported, TooLarge, Unavailable: as `verify_version`.
+    """
+    listing = list_files(folder)
+    found = read_manifest(folder, snapshot)
+    sizes = MappingProxyType({file.path: file.bytes for file in listing.files})
+    if found is None:
+        return VersionFiles(folder.resolve(), None, "", sizes, MappingProxyType({}))
+    manifest, identity = found
+    named = MappingProxyType({file.path: file.bytes for file in manifest.files})
+    return VersionFiles(folder.resolve(), manifest, identity, named, MappingProxyType({}))
 
 
 def _without_manifest(folder: Path, listing: FolderListing) -> VersionFiles:

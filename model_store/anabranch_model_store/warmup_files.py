@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from anabranch_model_store.containment import read_inside
 from anabranch_model_store.npz_files import MAX_BYTES, read_npz
 from anabranch_model_store.version_files import VersionFiles
+from anabranch_model_store.wanted_inputs import WantedInputs, check_shape
 from anabranch_runtime import json_numbers
+from anabranch_runtime.features import FeatureInput
 from anabranch_wire.errors import InvalidInput
 from anabranch_wire.tensors import TensorSpec
 
@@ -34,7 +36,8 @@ class Sample:
 
     Attributes:
         name: of its file, relative to the version folder.
-        inputs: one array for each input of the model, as declared.
+        inputs: one array for each input of the model, as declared; features by one of the sets of
+            parts that they may be sent by.
         expected: answers by output; may be empty.
     """
 
@@ -55,7 +58,10 @@ class _JsonRequest(msgspec.Struct):
 
 
 def read_samples(
-    files: VersionFiles, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
+    files: VersionFiles,
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    features: Sequence[FeatureInput] = (),
 ) -> tuple[Sample, ...]:
     """Return the warm-up requests of a version, in the order of their names.
 
@@ -63,63 +69,67 @@ def read_samples(
         files: of the version.
         inputs: what the model takes.
         outputs: what it gives.
+        features: what it takes beside `inputs`, to look rows up by.
 
     Raises:
         InvalidInput: a file is damaged, or a request does not fit the model; the message names
             file, tensor, what was found and what was expected.
         TooLarge: a file or array passes a limit.
     """
+    wanted = WantedInputs(inputs, features)
     samples: list[Sample] = []
     for name in files.below("warmup", ".npz", ".json"):
         if name.endswith(".npz"):
-            samples.append(_from_npz(files, name, inputs, outputs))
+            samples.append(_from_npz(files, name, wanted, outputs))
         else:
-            samples.append(_from_json(files, name, inputs))
+            samples.append(_from_json(files, name, wanted))
     return tuple(samples)
 
 
 def _from_npz(
-    files: VersionFiles, name: str, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
+    files: VersionFiles, name: str, wanted: WantedInputs, outputs: Sequence[TensorSpec]
 ) -> Sample:
     arrays = read_npz(files.path(name), name)
-    wanted = {spec.name: spec for spec in inputs}
     answers = {_EXPECTED + spec.name: spec for spec in outputs}
     given: dict[str, Array] = {}
     expected: dict[str, Array] = {}
     for key, array in arrays.items():
-        if key in wanted:
-            given[key] = _fitting(array, wanted[key], f"{name}: input {key!r}")
+        if key in wanted.specs:
+            given[key] = _fitting(array, wanted.specs[key], f"{name}: input {key!r}")
         elif key in answers:
             spec = answers[key]
             expected[spec.name] = _fitting(array, spec, f"{name}: {key!r}")
+        elif wanted.has_part(key, array, name):
+            given[key] = array
         else:
             raise InvalidInput(
                 f"{name}: {key[:120]!r} is neither an input nor {_EXPECTED}<output>; "
-                f"inputs are {sorted(wanted)}, outputs {[spec.name for spec in outputs]}"
+                f"inputs are {wanted.names}, outputs {[spec.name for spec in outputs]}"
             )
-    return Sample(name, _complete(given, inputs, name), expected)
+    return Sample(name, wanted.complete(given, name), expected)
 
 
-def _from_json(files: VersionFiles, name: str, inputs: Sequence[TensorSpec]) -> Sample:
+def _from_json(files: VersionFiles, name: str, wanted: WantedInputs) -> Sample:
     text = read_inside(files.folder, name, MAX_BYTES)
     try:
         json_numbers.scan(text, _MAX_DEPTH, _MAX_ELEMENTS, MAX_BYTES)
         request = msgspec.json.decode(text, type=_JsonRequest)
     except (json_numbers.JsonError, msgspec.DecodeError) as error:
         raise InvalidInput(f"{name}: no request in JSON: {error}") from None
-    wanted = {spec.name: spec for spec in inputs}
     given: dict[str, Array] = {}
     for tensor in request.inputs:
         place = f"{name}: input {tensor.name[:120]!r}"
-        spec = wanted.get(tensor.name)
+        part = wanted.part(tensor.name, tensor.datatype, tensor.shape, name)
+        spec = wanted.specs.get(tensor.name, part)
         if spec is None or tensor.name in given:
             reason = "no such input" if spec is None else "is there twice"
-            raise InvalidInput(f"{place}: {reason}; expected {sorted(wanted)}")
+            raise InvalidInput(f"{place}: {reason}; expected {wanted.names}")
         if tensor.datatype != spec.datatype:
             raise InvalidInput(f"{place}: found {tensor.datatype[:40]!r}; expected {spec.datatype}")
-        _check_shape(tensor.shape, spec, place)
+        if part is None:
+            check_shape(tensor.shape, spec, place)
         given[tensor.name] = _elements(tensor, spec, place).reshape(tensor.shape)
-    return Sample(name, _complete(given, inputs, name))
+    return Sample(name, wanted.complete(given, name))
 
 
 def _elements(tensor: _JsonTensor, spec: TensorSpec, place: str) -> Array:
@@ -150,7 +160,7 @@ def _fitting(array: Array, spec: TensorSpec, place: str) -> Array:
             f"{place}: found elements of {array.dtype.name}; expected {spec.dtype.name} "
             f"({spec.datatype})"
         )
-    _check_shape(array.shape, spec, place)
+    check_shape(array.shape, spec, place)
     return array
 
 
@@ -158,21 +168,3 @@ def _objects(elements: list[bytes]) -> Array:
     array = np.empty(len(elements), np.object_)
     array[:] = elements
     return array
-
-
-def _check_shape(shape: tuple[int, ...], spec: TensorSpec, place: str) -> None:
-    fits = len(shape) == len(spec.shape) and all(
-        size >= 0 and declared in (-1, size)
-        for size, declared in zip(shape, spec.shape, strict=True)
-    )
-    if not fits:
-        raise InvalidInput(f"{place}: found shape {list(shape)[:20]}; expected {spec.shape_text}")
-
-
-def _complete(
-    given: dict[str, Array], inputs: Sequence[TensorSpec], name: str
-) -> Mapping[str, Array]:
-    missing = [spec.name for spec in inputs if spec.name not in given]
-    if missing:
-        raise InvalidInput(f"{name}: input {missing[0]!r} is missing")
-    return given

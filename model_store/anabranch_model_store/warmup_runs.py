@@ -1,6 +1,7 @@
 """Running a version's warm-up requests once, before any executor does, and made-up ones instead."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -8,34 +9,49 @@ import numpy as np
 from anabranch_graph_opt.example_inputs import ExampleInputs
 from anabranch_graph_opt.running import Array, ModelRunner
 from anabranch_model_store.comparing import check_answers
+from anabranch_model_store.examples import Example
 from anabranch_model_store.warmup_files import Sample
 from anabranch_runtime.models import DenseModel
 from anabranch_wire.errors import AnabranchError, InvalidInput
 
-__all__ = ["made_up_examples", "proven_examples"]
+__all__ = ["MakeUp", "Pad", "made_up_examples", "plain_example", "plain_make_up", "proven_examples"]
 
-Inputs = Mapping[str, Array]
+MakeUp = Callable[[int, np.random.Generator], Example]
+"""Makes up a request of so many rows."""
+Pad = Callable[[Example, int, int], Example]
+"""Repeats the last of so many rows so many times more."""
 
 _ROWS: Final = (1, 16)
 _SEED: Final = 42
 
 
 def proven_examples(
-    samples: Sequence[Sample], model: DenseModel, max_abs_diff: float, runner: ModelRunner
-) -> tuple[Inputs, ...]:
+    samples: Sequence[Example],
+    model: DenseModel,
+    max_abs_diff: float,
+    runner: ModelRunner,
+    pad: Pad | None = None,
+) -> tuple[Example, ...]:
     """Run the requests that a version brings along, and compare where answers are given.
 
+    Args:
+        samples: the requests.
+        model: what they are for.
+        max_abs_diff: of answers.
+        runner: runs the graph.
+        pad: for requests that are looked up; None: they are the inputs of the graph.
+
     Returns:
-        their inputs, padded to the rows that the graph needs.
+        the requests, padded to the rows that the graph needs.
 
     Raises:
         InvalidInput: a request fails, or has other answers than its file says.
     """
-    examples: list[Inputs] = []
+    examples: list[Example] = []
     for sample in samples:
-        padded, rows = _padded(sample, model)
+        padded, rows = _padded(sample, model, pad or _pad_plain(model))
         try:
-            found = runner.run(model.path, padded)
+            found = runner.run(model.path, padded.inputs)
         except AnabranchError as error:
             raise InvalidInput(f"{sample.name}: {error.message}") from error
         check_answers(
@@ -46,24 +62,24 @@ def proven_examples(
 
 
 def made_up_examples(
-    source: ExampleInputs, model: DenseModel, runner: ModelRunner
-) -> tuple[Inputs, ...]:
+    make_up: MakeUp, model: DenseModel, runner: ModelRunner
+) -> tuple[Example, ...]:
     """Return made-up requests that the graph computes, the smallest first.
 
     Raises:
         InvalidInput: it computes none of them.
     """
     rng = np.random.default_rng(_SEED)
-    examples: list[Inputs] = []
+    examples: list[Example] = []
     failure = ""
     for rows in _ROWS:
-        inputs = source.batch(max(rows, model.rows.min_rows), rng)
         try:
-            runner.run(model.path, inputs)
+            example = make_up(max(rows, model.rows.min_rows), rng)
+            runner.run(model.path, example.inputs)
         except AnabranchError as error:
             failure = error.message
         else:
-            examples.append(inputs)
+            examples.append(example)
     if not examples:
         raise InvalidInput(
             f"the graph computes no request that could be made up: {failure}; put a request "
@@ -72,32 +88,60 @@ def made_up_examples(
     return tuple(examples)
 
 
-def _padded(sample: Sample, model: DenseModel) -> tuple[Inputs, int | None]:
+def plain_example(sample: Sample) -> Example:
+    """Return a request that is the inputs of the graph."""
+    return Example(sample.name, sample.inputs, sample.inputs, sample.expected)
+
+
+def plain_make_up(source: ExampleInputs) -> MakeUp:
+    """Return what makes up requests that are the inputs of the graph."""
+
+    def make_up(rows: int, rng: np.random.Generator) -> Example:
+        inputs = source.batch(rows, rng)
+        return Example("a made-up request", inputs, inputs)
+
+    return make_up
+
+
+def _pad_plain(model: DenseModel) -> Pad:
+    """Return what pads requests that are the inputs of the graph."""
+    axes = _row_axes(model)
+
+    def pad(example: Example, rows: int, missing: int) -> Example:
+        picked = np.pad(np.arange(rows), (0, missing), mode="edge")
+        inputs = {
+            name: np.take(array, picked, axis=axes[name]) if name in axes else array
+            for name, array in example.inputs.items()
+        }
+        return replace(example, request=inputs, inputs=inputs)
+
+    return pad
+
+
+def _row_axes(model: DenseModel) -> dict[str, int]:
+    return {
+        spec.name: axis
+        for spec, axis in zip(model.inputs, model.rows.input_axes, strict=True)
+        if axis is not None
+    }
+
+
+def _padded(example: Example, model: DenseModel, pad: Pad) -> tuple[Example, int | None]:
     """Repeat the last row up to the fewest rows that run; also return how many rows there were.
 
     Raises:
         InvalidInput: inputs disagree on the number of rows.
     """
-    inputs = sample.inputs
-    axes = {
-        spec.name: axis
-        for spec, axis in zip(model.inputs, model.rows.input_axes, strict=True)
-        if axis is not None
-    }
-    sizes = {name: inputs[name].shape[axis] for name, axis in axes.items()}
+    sizes = {name: example.inputs[name].shape[axis] for name, axis in _row_axes(model).items()}
     if not sizes:
-        return inputs, None
+        return example, None
     if len(set(sizes.values())) > 1:
-        raise InvalidInput(f"{sample.name}: inputs disagree on the number of rows: {sizes}")
+        raise InvalidInput(f"{example.name}: inputs disagree on the number of rows: {sizes}")
     rows = next(iter(sizes.values()))
     missing = model.rows.min_rows - rows
     if missing <= 0 or rows == 0:
-        return inputs, rows
-    picked = np.pad(np.arange(rows), (0, missing), mode="edge")
-    return {
-        name: np.take(array, picked, axis=axes[name]) if name in axes else array
-        for name, array in inputs.items()
-    }, rows
+        return example, rows
+    return pad(example, rows, missing), rows
 
 
 def _without_padding(

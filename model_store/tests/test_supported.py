@@ -16,6 +16,9 @@ from anabranch_wire.errors import Unsupported
 DOCUMENTS = Path(__file__).parent / "documents"
 
 
+LOOKUP = "lookups: [{feature: a, table: t, output: {input: e, columns: [0, 8]}}]"
+
+
 def meaning(text: str) -> ModelMeaning:
     return read_yaml(text.encode(), ModelMeaning, "model.yaml")
 
@@ -35,6 +38,10 @@ def deployment(text: str) -> Deployment:
         "tables: {t: {alias: [a], keys: dense_id, missing: original, capacity: {max_rows: 9}}}",
         "tables: {t: {missing: {policy: original}}}",
         "extra: {a: 1}",
+        f"features: [{{name: a, side: user, type: int64}}]\n{LOOKUP}",
+        f"tables: {{t: {{keys: hashed, missing: error, padding_key: 0}}}}\n{LOOKUP}",
+        f"tables: {{t: {{rows: f16}}}}\noptimize: {{parity: {{}}}}\n{LOOKUP}",
+        f"tables: {{other: {{alias: [t], keys: hashed}}}}\n{LOOKUP}",
     ],
 )
 def test_what_changes_no_answer_may_lie_unused(text: str) -> None:
@@ -54,7 +61,6 @@ def test_keys_of_doors_that_are_not_open_yet_are_named() -> None:
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("lookups: [{feature: a, table: t, output: {input: e, columns: [0, 8]}}]", "lookups"),
         ("calibration: {y: {platt: [1, 0]}}", "calibration"),
         ("optimize: {dense: f16, parity: {max_abs_diff: 0.1}}", "optimize.dense: f16"),
         ("optimize: {allow: [external_data_outside]}", "external_data_outside"),
@@ -63,6 +69,7 @@ def test_keys_of_doors_that_are_not_open_yet_are_named() -> None:
         ("tables: {t: {missing: zeros}}", "tables['t'].missing: zeros"),
         ("tables: {t: {missing: {policy: key, key: 0}}}", "tables['t'].missing: key"),
         ("tables: {t: {padding_key: 0}}", "tables['t'].padding_key"),
+        (f"tables: {{u: {{keys: hashed}}}}\n{LOOKUP}", "tables['u'].keys"),
     ],
 )
 def test_a_meaning_that_would_be_ignored_is_refused(text: str, named: str) -> None:
@@ -106,7 +113,7 @@ def test_every_reason_is_named_at_once() -> None:
     everything = read_yaml((DOCUMENTS / "model.yaml").read_bytes(), ModelMeaning, "model.yaml")
     with pytest.raises(Unsupported) as caught:
         check_meaning(everything)
-    for named in ("lookups", "calibration", "optimize.dense", "tables['q']"):
+    for named in ("calibration", "optimize.dense", "tables['r']"):
         assert named in caught.value.message
     assert unused_keys(everything) == ("features", "item_tables", "ranking", "easyrec")
 

@@ -14,7 +14,9 @@ import typer
 from anabranch_server.commands.actions import load, reload, rollback, unload, unpin
 from anabranch_server.commands.demo import demo
 from anabranch_server.commands.doctor import doctor
+from anabranch_server.commands.inspect import inspect
 from anabranch_server.commands.publish import publish
+from anabranch_server.commands.rows import rows
 from anabranch_server.commands.score import score
 from anabranch_server.commands.serve import serve
 from anabranch_server.commands.status import status
@@ -32,11 +34,12 @@ app = typer.Typer(
 )
 
 _COMMANDS: Final = (
-    serve, demo, score, publish, status, load, unload, reload, rollback, unpin, doctor,
+    serve, demo, score, publish, inspect, status, load, unload, reload, rollback, unpin, doctor,
 )  # fmt: skip
 
 for command in _COMMANDS:
     app.command()(command)
+app.command(context_settings={"ignore_unknown_options": True})(rows)  # keys may be negative
 
 
 def _print_version(wanted: bool) -> None:

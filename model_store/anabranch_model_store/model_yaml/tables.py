@@ -33,11 +33,11 @@ class Capacity(Document, frozen=True, kw_only=True):
     """Room for rows that deltas insert.
 
     Attributes:
-        reserve: share of the rows that may come on top.
+        reserve: share of the rows that may come on top; None is what the server is set to.
         max_rows: rows at most.
     """
 
-    reserve: Annotated[float, Meta(ge=0)] = 0.25
+    reserve: Annotated[float, Meta(ge=0)] | None = None
     max_rows: Positive = 100_000_000
 
 

@@ -1,0 +1,155 @@
+"""Segments in the cache folder: made once for the same tables, found again, cleared by size.
+
+One file `<key>.seg` for each content, complete from the moment it has that name, never changed
+afterwards. What does not pass its own checksums is removed and made anew.
+"""
+
+import hashlib
+import logging
+import os
+import shutil
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from anabranch_runtime.store import Segment
+from anabranch_wire.errors import AnabranchError, Unavailable
+
+__all__ = ["SegmentCache", "link_or_copy"]
+
+_log = logging.getLogger(__name__)
+
+_SUFFIX: Final = ".seg"
+
+
+class SegmentCache:
+    """The folder of segments. Belongs to one process and thread at a time.
+
+    Args:
+        folder: made on first use, mode 0700.
+        limit_bytes: what `prune` keeps at most, beside what is in use.
+    """
+
+    def __init__(self, folder: Path, limit_bytes: int) -> None:
+        self._folder = folder
+        self._limit_bytes = limit_bytes
+
+    def get(
+        self,
+        key: str,
+        write: Callable[[Path, str], object],
+        on_bytes: Callable[[int], None] = lambda done: None,
+    ) -> Path:
+        """Return the segment of `key`, made by `write` where it is not there or damaged.
+
+        Every byte of a segment that was there is read and compared with its checksums.
+
+        Args:
+            key: everything that the rows depend on, in words of any kind.
+            write: makes the file of that name in that folder, whole or not at all.
+            on_bytes: told how much of a segment that was there has been read.
+
+        Raises:
+            AnabranchError: what `write` raises.
+            Unavailable: the cache folder cannot be written; says why.
+        """
+        name = hashlib.sha256(key.encode()).hexdigest()[:32] + _SUFFIX
+        place = self._folder / name
+        if _is_sound(place, on_bytes):
+            with suppress(OSError):
+                os.utime(place)  # what was used last is cleared last
+            return place
+        with _writing():
+            place.unlink(missing_ok=True)
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write(self._folder, name)
+        return place
+
+    def prune(self, in_use: Collection[Path]) -> None:
+        """Remove what was used longest ago until the limit is kept; half-made segments too.
+
+        What processes have mapped stays readable for them.
+
+        Args:
+            in_use: what `get` returned and processes may still be told of.
+        """
+        kept_bytes = 0
+        for place in self._newest_first():
+            if place in in_use:
+                continue
+            if place.suffix == _SUFFIX and not place.name.startswith("."):
+                kept_bytes += _size(place)
+                if kept_bytes <= self._limit_bytes:
+                    continue
+                _log.debug("cleared %s", place.name, extra={"event": "cache_cleared"})
+            with suppress(OSError):
+                place.unlink()
+
+    def _newest_first(self) -> list[Path]:
+        with suppress(OSError):
+            files = [entry for entry in self._folder.iterdir() if entry.is_file()]
+            return sorted(files, key=_modified, reverse=True)
+        return []
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """Give a finished file another name, in a way that survives what becomes of the first one.
+
+    It is linked where both lie on one file system, and copied where not.
+
+    Raises:
+        OSError: `target` is taken, or cannot be written.
+    """
+    try:
+        os.link(source, target)
+    except OSError:  # another file system, or none with links
+        temporary = target.with_name(f".{target.name}")
+        try:
+            shutil.copyfile(source, temporary)
+            _sync(temporary)
+            temporary.rename(target)
+        finally:
+            temporary.unlink(missing_ok=True)
+    _sync(target.parent)
+
+
+def _is_sound(place: Path, on_bytes: Callable[[int], None]) -> bool:
+    if not place.is_file():
+        return False
+    try:
+        segment = Segment.open(place)
+        segment.verify(on_bytes)
+    except (AnabranchError, OSError) as error:
+        _log.warning("a cached segment is made anew: %s", error, extra={"event": "cache_damaged"})
+        return False
+    on_bytes(segment.bytes)  # checksums of the checksums are not counted
+    return True
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise Unavailable(f"cache folder: {error.strerror or error}") from None
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _size(path: Path) -> int:
+    with suppress(OSError):
+        return path.stat().st_size
+    return 0
+
+
+def _modified(path: Path) -> float:
+    with suppress(OSError):
+        return path.stat().st_mtime
+    return 0.0
