@@ -2,12 +2,13 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
 if TYPE_CHECKING:
     from anabranch_model_store.inspection import ModelFacts
+    from anabranch_model_store.serving_yaml import VersionPolicy
     from anabranch_runtime.store import Segment
 
 __all__ = ["inspect"]
@@ -92,12 +93,10 @@ def _inspect_folder(folder: Path, as_json: bool) -> None:
 
 
 def _model(facts: "ModelFacts") -> dict[str, Any]:
-    import msgspec
-
     deployment = facts.deployment
     return {
         "name": facts.name,
-        "policy": msgspec.to_builtins(deployment.versions),
+        "policy": _policy(deployment.versions),
         "labels": dict(deployment.labels),
         "versions": [
             {
@@ -124,6 +123,15 @@ def _model(facts: "ModelFacts") -> dict[str, Any]:
             for one in facts.versions
         ],
     }
+
+
+def _policy(versions: "VersionPolicy | Literal['all']") -> dict[str, object]:
+    """Return which versions are served, as the admin port tells it."""
+    if isinstance(versions, str):
+        return {versions: True}
+    if versions.specific is not None:
+        return {"specific": list(versions.specific)}
+    return {"latest": versions.latest}
 
 
 def _print_table(rows: list[dict[str, Any]]) -> None:
