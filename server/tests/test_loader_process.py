@@ -14,6 +14,7 @@ import pytest
 from anabranch_publish import publish_version
 from anabranch_server.loader.building import GraphBuilder
 from anabranch_server.loader.examination import examine
+from anabranch_server.loader.row_cache import RowCache
 from anabranch_server.loader.standing import be_first_to_go
 from anabranch_server.processes.arrays import array_of
 from anabranch_server.processes.messages import LoadVersion, Progress, Refused
@@ -250,7 +251,12 @@ def test_a_file_system_that_fails_for_a_while_makes_a_version_unavailable(
     works = getattr(os, call)
     with monkeypatch.context() as patched:
         patched.setattr(os, call, fails)
-        found = examine(request(model), ignore, GraphBuilder(model.parent / "cache"))
+        found = examine(
+            request(model),
+            ignore,
+            GraphBuilder(model.parent / "cache"),
+            RowCache(model.parent / "cache", reserve=0.25),
+        )
 
     assert isinstance(found, Refused)
     assert (found.kind, str(model) in found.error) == ("Unavailable", False)

@@ -32,8 +32,15 @@ from anabranch_server.processes.messages import (
     Prepare,
     Released,
 )
-from anabranch_server.processes.packets import INLINE_BYTES, MAX_DESCRIPTORS, sealed_memory
+from anabranch_server.processes.packets import (
+    INLINE_BYTES,
+    MAX_DESCRIPTORS,
+    close_all,
+    sealed_memory,
+)
+from anabranch_server.processes.plans import GenerationPlan
 from anabranch_testing.mutations import fuzz_cases, mutated
+from anabranch_testing.workers import state_of
 from anabranch_wire.errors import Corrupt
 
 LONG = "x" * (INLINE_BYTES + 1)
@@ -273,6 +280,46 @@ def test_flush_says_when_the_peer_did_not_read_in_time(
         supervisor.send(Abort("m" * (INLINE_BYTES // 2), number))
 
     assert not supervisor.flush(timeout_s=0.01)
+
+
+def prepare(generations: int) -> Prepare:
+    """A message that brings two descriptors for each of so many generations."""
+    plans = tuple(GenerationPlan(number, number, 1) for number in range(1, generations + 1))
+    return Prepare("m", 0, 1, msgspec.structs.replace(state_of(), generations=plans))
+
+
+@pytest.mark.parametrize("generations", [0, 1, 3, (MAX_DESCRIPTORS - 1) // 2])
+def test_a_message_brings_as_many_descriptors_as_it_speaks_of(
+    ends: tuple[Channel[FromWorker], Channel[FromSupervisor]], generations: int
+) -> None:
+    supervisor, worker = ends
+    message = prepare(generations)
+    memories = [sealed_memory("test", bytes([at])) for at in range(2 * generations)]
+
+    supervisor.send(message, memories)
+
+    received = worker.receive()
+    assert received is not None
+    assert received.message == message
+    assert [os.pread(fd, 1, 0)[0] for fd in received.fds] == list(range(2 * generations))
+    close_all(memories)
+    close_all(received.fds)
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_other_descriptors_than_a_message_speaks_of_are_neither_sent_nor_taken(
+    ends: tuple[Channel[FromWorker], Channel[FromSupervisor]], count: int
+) -> None:
+    supervisor, _ = ends
+    with open(os.devnull) as null:
+        with pytest.raises(ValueError, match=f"has 2 descriptors, not {count}"):
+            supervisor.send(prepare(1), [null.fileno()] * count)
+        one, other = pair()
+        channel = Channel[FromSupervisor](other, FromSupervisor)
+        one.sendmsg([inline(prepare(1))], with_fds([null.fileno()] * count))
+        with pytest.raises(Corrupt, match=f"expected 2 descriptors, got {count}"):
+            channel.receive()
+        one.close()
 
 
 MALFORMED = {

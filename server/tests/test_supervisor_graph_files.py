@@ -8,6 +8,7 @@ from anabranch_publish import publish_version
 from anabranch_server.administration import ActionRequest
 from anabranch_server.loader.building import GraphBuilder
 from anabranch_server.loader.examination import examine
+from anabranch_server.loader.row_cache import RowCache
 from anabranch_server.processes.failures import error_of
 from anabranch_server.processes.messages import Found, LoadVersion, Progress
 from anabranch_testing.event_loops import on_loop
@@ -23,7 +24,8 @@ class TightLoader:
 
     async def load(self, request: LoadVersion, on_progress: Callable[[Progress], None]) -> Found:
         builder = GraphBuilder(self._cache, limit_bytes=0)
-        answer = await asyncio.to_thread(examine, request, lambda progress: None, builder)
+        rows = RowCache(self._cache, reserve=0.25, limit_bytes=0)
+        answer = await asyncio.to_thread(examine, request, lambda progress: None, builder, rows)
         if isinstance(answer, Found):
             return answer
         raise error_of(answer.kind, answer.error)

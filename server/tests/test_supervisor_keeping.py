@@ -832,6 +832,41 @@ async def test_what_a_worker_could_not_prepare_is_loaded_and_switched_to_again(
 
 
 @on_loop
+async def test_rows_of_a_supervisor_that_is_gone_are_switched_to_anew_without_a_load(
+    root: Path, state: Path
+) -> None:
+    write_version(root / "m", 1)
+    async with kept_server(root, state) as server:
+        before = server.state()
+        server.named_loader.requests.clear()
+
+        server.switching.orphaned.add("m")
+        server.keeping.miss("m")
+        await server.settled()
+
+        assert server.named_loader.requests == []
+        assert server.switching.switches[-1] == ("m", before)
+        assert not server.switching.orphaned
+
+
+@on_loop
+async def test_rows_that_cannot_be_made_anew_are_loaded_once_more(root: Path, state: Path) -> None:
+    write_version(root / "m", 1)
+    async with kept_server(root, state) as server:
+        refusals = [Unavailable("the segment is gone")]
+        server.switching.refuse = lambda wanted: refusals.pop() if refusals else None
+        server.named_loader.requests.clear()
+
+        server.switching.orphaned.add("m")
+        server.keeping.miss("m")
+        await server.settled()
+
+        assert server.named_loader.requests == [("m", 1)]
+        assert not server.switching.orphaned
+        assert server.switching.given_up == []
+
+
+@on_loop
 async def test_what_was_refused_for_want_of_older_files_is_tried_again_once_they_are_there(
     root: Path, state: Path
 ) -> None:

@@ -57,7 +57,7 @@ class GraphBuilder:
             folder = self._graphs.get(key, lambda place: write_optimized(model.path, place))
             optimized = replace(model, path=folder / GRAPH_FILE, optimized=True)
             own = OrtModelRunner(is_optimized=True)
-            for example in prepared.examples:
+            for example in prepared.graph_examples:
                 if not _same(runner.run(model.path, example), own.run(optimized.path, example)):
                     return _with_note(prepared, "its optimised graph answers differently")
         except AnabranchError as error:

@@ -12,6 +12,7 @@ from anabranch_model_store.yaml_documents import read_yaml
 from anabranch_runtime.backends.ort_runner import OrtModelRunner
 from anabranch_server.loader.building import GraphBuilder
 from anabranch_server.loader.measuring import batch_costs
+from anabranch_server.loader.row_cache import ByteCount, RowCache
 from anabranch_server.loader.version_plans import version_plan
 from anabranch_server.processes.messages import Found, LoadVersion, Phase, Progress, Refused
 from anabranch_wire.errors import AnabranchError, Unavailable
@@ -24,19 +25,24 @@ _log = logging.getLogger(__name__)
 
 
 def examine(
-    request: LoadVersion, say: Callable[[Progress], None], builder: GraphBuilder
+    request: LoadVersion, say: Callable[[Progress], None], builder: GraphBuilder, rows: RowCache
 ) -> Found | Refused:
     """Find out whether a version can be served.
 
     Args:
         request: which version.
-        say: told what begins.
+        say: told what begins, and how far it is.
         builder: of the graph that workers run.
+        rows: keeps the rows that it looks up.
     """
     phases = _Phases(lambda phase: say(Progress(request.number, phase)))
+    counting = ByteCount(
+        lambda done, total: say(Progress(request.number, "importing", done, total))
+    )
     try:
         deployment = read_yaml(request.serving_yaml.encode(), Deployment, "serving.yaml")
         builder.prune(request.in_use)
+        rows.prune(request.in_use)
         runner = OrtModelRunner()  # one for each request, so that no session outlives it
         prepared = prepare_version(
             _model_folder(request),
@@ -45,6 +51,7 @@ def examine(
             runner,
             request.available_bytes,
             phases.begin,
+            rows.settings(counting),
         )
         phases.begin("building")
         built = builder.build(prepared, runner)

@@ -3,10 +3,12 @@
 from contextlib import closing
 
 from anabranch_model_store.preparation import PreparedVersion
+from anabranch_model_store.store_trials import StoreTrial
 from anabranch_runtime.admission import InputRules
 from anabranch_runtime.backends import load_backend
 from anabranch_runtime.batch_size import BatchCost
 from anabranch_runtime.cancellation import Cancellation
+from anabranch_runtime.examples import examples_of
 from anabranch_runtime.warming import measured_costs, warm
 
 __all__ = ["batch_costs"]
@@ -18,13 +20,18 @@ def batch_costs(prepared: PreparedVersion) -> tuple[BatchCost, ...]:
     Raises:
         AnabranchError: the version cannot be built, or cannot compute its examples.
     """
-    model = prepared.model
-    rules = InputRules(model.inputs, model.rows.input_axes, prepared.user_inputs)
-    requests = [rules.order(example) for example in prepared.examples]
+    model, store = prepared.model, prepared.store
+    rules = InputRules.of(model, prepared.user_inputs)
+    source = None
+    if store is not None and model.lookups is not None:
+        source = StoreTrial(store.segment, model.lookups).source
+    examples = examples_of(prepared.examples, rules, model.rows.input_axes, source)
     ending = Cancellation()
     with (
         closing(load_backend(prepared.deployment.executors.backend).build(model, ending)) as engine,
         closing(engine.bind()) as binding,
     ):
-        warm(binding, requests, 1, ending)
-        return measured_costs(model.rows, binding, requests, ending)
+        warm(binding, examples.requests, 1, ending)
+        return measured_costs(
+            model.rows, binding, examples.requests, ending, look_up=examples.look_up
+        )

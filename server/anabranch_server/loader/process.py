@@ -3,9 +3,9 @@
 import logging
 import select
 import socket
-from pathlib import Path
 from typing import Final
 
+from anabranch_server.config import ServeConfig
 from anabranch_server.loader.standing import be_first_to_go, become_idle
 from anabranch_server.logs import configure_logs
 from anabranch_server.processes.boot import Boot
@@ -38,7 +38,7 @@ def run_loader(boot: Boot, patience_s: float = _PATIENCE_S) -> None:
             match received.message:
                 case LoadVersion() as request:
                     is_idle = is_idle or (request.idle and become_idle())
-                    _answer(channel, request, boot.config.folders.cache)
+                    _answer(channel, request, boot.config)
                 case SetLog(level=str() as level):
                     logging.getLogger().setLevel(level.upper())
                 case other:
@@ -49,12 +49,15 @@ def run_loader(boot: Boot, patience_s: float = _PATIENCE_S) -> None:
         channel.close()
 
 
-def _answer(channel: Channel[FromSupervisor], request: LoadVersion, cache: Path) -> None:
+def _answer(channel: Channel[FromSupervisor], request: LoadVersion, config: ServeConfig) -> None:
     # What is said before the imports tells the supervisor that the request has arrived.
     channel.send(Progress(request.number, "fetching"))
     # Takes most of a second; at idle priority, where that is asked for.
     from anabranch_server.loader.building import GraphBuilder
     from anabranch_server.loader.examination import examine
+    from anabranch_server.loader.row_cache import RowCache
 
-    channel.send(examine(request, channel.send, GraphBuilder(cache)))
+    cache = config.folders.cache
+    rows = RowCache(cache, config.store.reserve)
+    channel.send(examine(request, channel.send, GraphBuilder(cache), rows))
     channel.flush(_FLUSH_S)

@@ -1,13 +1,25 @@
 """From a version that was found good to what crosses processes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
 
 from anabranch_model_store.preparation import PreparedVersion
+from anabranch_model_store.prepared_stores import PreparedStore
 from anabranch_runtime.batch_size import BatchCost
-from anabranch_runtime.models import RowLayout
+from anabranch_runtime.models import DenseModel, RowLayout
 from anabranch_server.processes.arrays import array_plan
-from anabranch_server.processes.plans import RowPlan, TensorPlan, VersionPlan
-from anabranch_wire.tensors import Datatype, TensorSpec
+from anabranch_server.processes.plans import (
+    ArrayPlan,
+    CapacityPlan,
+    RowPlan,
+    StorePlan,
+    TensorPlan,
+    VersionPlan,
+)
+from anabranch_wire.plan import encode as encode_plan
+from anabranch_wire.tensors import Datatype, TensorSpec, datatype_of
 
 __all__ = ["version_plan"]
 
@@ -15,7 +27,7 @@ __all__ = ["version_plan"]
 def version_plan(prepared: PreparedVersion, costs: Sequence[BatchCost]) -> VersionPlan:
     """Return what a worker needs to build `prepared`, and what a supervisor shows of it."""
     manifest, model = prepared.manifest, prepared.model
-    datatypes: dict[str, Datatype] = {spec.name: spec.datatype for spec in model.inputs}
+    datatypes = _datatypes(model)
     return VersionPlan(
         model=prepared.snapshot.model,
         version=prepared.snapshot.version,
@@ -28,7 +40,7 @@ def version_plan(prepared: PreparedVersion, costs: Sequence[BatchCost]) -> Versi
         user_inputs=prepared.user_inputs,
         description=prepared.meaning.description,
         examples=tuple(
-            {name: array_plan(array, datatypes[name]) for name, array in example.items()}
+            {name: _array(name, array, datatypes) for name, array in example.items()}
             for example in prepared.examples
         ),
         warm_rounds=prepared.deployment.warmup.rounds,
@@ -39,6 +51,26 @@ def version_plan(prepared: PreparedVersion, costs: Sequence[BatchCost]) -> Versi
         notes=prepared.notes,
         optimized=model.optimized,
         costs=tuple((cost.rows, cost.seconds) for cost in costs),
+        store=None if prepared.store is None else _store(prepared.store),
+    )
+
+
+def _datatypes(model: DenseModel) -> dict[str, Datatype]:
+    """Return the datatype of each input that a request may bring under its own name."""
+    return {spec.name: spec.datatype for spec in (*model.inputs, *model.request_inputs)}
+
+
+def _array(name: str, array: NDArray[np.generic], datatypes: Mapping[str, Datatype]) -> ArrayPlan:
+    """Return an array of an example; lengths and weights of a feature are what they look like."""
+    return array_plan(array, datatypes.get(name) or datatype_of(array.dtype))
+
+
+def _store(store: PreparedStore) -> StorePlan:
+    return StorePlan(
+        segment=str(store.segment),
+        segment_bytes=store.bytes,
+        plan=encode_plan(store.plan),
+        capacities=tuple(CapacityPlan(one.arena_rows, one.keys) for one in store.capacities),
     )
 
 

@@ -1,0 +1,62 @@
+"""Segments in the cache folder, made once for all workers, and how far the making is."""
+
+import time
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Final
+
+from anabranch_model_store.prepared_stores import StoreSettings
+from anabranch_model_store.segment_cache import SegmentCache
+
+__all__ = ["ByteCount", "RowCache"]
+
+_LIMIT_BYTES: Final = 16 << 30
+"""Kept of segments that nothing serves, for rollbacks and restarts."""
+
+_PAUSE_S: Final = 0.2
+"""How often it is said how far an import is."""
+
+
+class ByteCount:
+    """Passes on how many bytes are done, now and then and at the end. For one thread.
+
+    Args:
+        say: told the bytes that are done, and of how many.
+    """
+
+    def __init__(self, say: Callable[[int, int], None]) -> None:
+        self._say = say
+        self._last_s = 0.0
+
+    def __call__(self, done: int, total: int) -> None:
+        """Note that `done` bytes of `total` are done."""
+        now_s = time.monotonic()
+        if done >= total or now_s - self._last_s >= _PAUSE_S:
+            self._last_s = now_s
+            self._say(done, total)
+
+
+class RowCache:
+    """The segments of a server. Used by one thread.
+
+    Args:
+        cache: the server's cache folder.
+        reserve: share of a table's rows that changes may add, where model.yaml does not say.
+        limit_bytes: kept of what nothing serves.
+    """
+
+    def __init__(self, cache: Path, reserve: float, limit_bytes: int = _LIMIT_BYTES) -> None:
+        self._segments = SegmentCache(cache / "segments", limit_bytes)
+        self._reserve = reserve
+
+    def prune(self, in_use: Collection[str]) -> None:
+        """Keep the cache small.
+
+        Args:
+            in_use: paths of the segments that processes may still be told of, among others.
+        """
+        self._segments.prune([Path(path) for path in in_use])
+
+    def settings(self, on_bytes: Callable[[int, int], None]) -> StoreSettings:
+        """Return how the rows of a version are prepared."""
+        return StoreSettings(self._segments, self._reserve, on_bytes)

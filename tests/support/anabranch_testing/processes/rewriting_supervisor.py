@@ -1,0 +1,73 @@
+"""A supervisor that rewrites all marked rows again and again; see `rewriting`."""
+
+import asyncio
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from anabranch_runtime.store import Base, Change
+from anabranch_server.processes.boot import Boot
+from anabranch_server.processes.plans import VersionPlan
+from anabranch_server.supervisor import process, start
+from anabranch_server.supervisor.stores import Stores
+from anabranch_testing.marked_rows import ROWS, TABLES, marking
+from anabranch_wire.errors import AnabranchError
+
+_run_dir = Path()
+_PAUSE_S = 0.02
+
+
+def _marker() -> int:
+    """Return the last marker that was decided; 0 before the first."""
+    place = _run_dir / "marker"
+    return int(place.read_text()) if place.exists() else 0
+
+
+def _decided(version: VersionPlan) -> Iterable[Callable[[Change], None]]:
+    return [marking(float(_marker()))]
+
+
+class _RewritingStores(Stores):
+    def __init__(
+        self, base: Base, incarnation: int, available_bytes: Callable[[], int | None]
+    ) -> None:
+        super().__init__(base, incarnation, available_bytes, _decided)
+
+    async def rewrite(self) -> None:
+        """Give all rows the next marker, for ever."""
+        room = dict.fromkeys(range(len(TABLES)), ROWS)
+        while True:
+            wanted = _marker() + 1
+
+            async def decide(epoch: int, wanted: int = wanted) -> None:
+                beside = _run_dir / "marker.new"
+                beside.write_text(str(wanted))
+                beside.rename(_run_dir / "marker")
+
+            try:
+                await self.change("m", 1, marking(float(wanted)), decide, room)
+            except AnabranchError:  # not served yet, or a worker has died of it
+                await asyncio.sleep(_PAUSE_S)
+
+
+class _RewritingProcess(process.SupervisorProcess):
+    def __init__(self, boot: Boot) -> None:
+        global _run_dir
+        _run_dir = Path(boot.run_dir)
+        super().__init__(boot)
+
+    async def run(self) -> int:
+        """Look after the server, and rewrite."""
+        assert isinstance(self._stores, _RewritingStores)
+        rewriting = asyncio.create_task(self._guard(self._stores.rewrite()))
+        try:
+            return await super().run()
+        finally:
+            rewriting.cancel()
+            await asyncio.gather(rewriting, return_exceptions=True)
+
+
+if __name__ == "__main__":
+    setattr(process, "Stores", _RewritingStores)  # noqa: B010 - not exported
+    setattr(start, "SupervisorProcess", _RewritingProcess)  # noqa: B010
+    start.run_supervisor(sys.argv)
