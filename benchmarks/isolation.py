@@ -10,7 +10,6 @@ Ends after 1,000,000 batches, or after `--minutes`. 100 MB of memory.
 """
 
 import argparse
-import ctypes
 import os
 import random
 import select
@@ -42,7 +41,7 @@ from isolation_roles import (
     read,
     write,
 )
-from store_children import Channel, Closed
+from store_children import Channel, Closed, die_with_parent
 
 __all__ = ["Launcher"]
 
@@ -52,7 +51,6 @@ _READER_LIVES_S: Final = (0.02, 1.0)
 _WRITER_LIVES_S: Final = (0.02, 2.0)
 _POLL_MS: Final = 20
 _WRITER: Final = -1
-_PR_SET_PDEATHSIG: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +200,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the rows to this file")
     parser.add_argument("--minutes", type=float, default=20.0, help="longest time")
     options = parser.parse_args()
-    batches, seconds = (1000, 30.0) if options.quick else (_BATCHES, 60 * options.minutes)
+    batches, seconds = (5000, 60.0) if options.quick else (_BATCHES, 60 * options.minutes)
     with tempfile.TemporaryDirectory() as scratch:
         rows = 2000 if options.quick else 20_000
         tables = Tables(Path(scratch) / "segment", rows, rows // 10, 500, 50)
@@ -256,7 +254,7 @@ def _reader(words: SharedWords, tables: Tables, index: int) -> Callable[[Channel
 
 def _be(role: Callable[[Channel], None], channel: Channel) -> NoReturn:
     """Be a forked role; never return into the launcher's code, and never outlive it."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_parent()
     try:
         role(channel)
     except BaseException:

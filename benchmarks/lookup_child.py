@@ -185,11 +185,11 @@ class _Writing:
         return cls(writer, words, tuple(keys_of(0, numbers) for numbers in deltas), values)
 
     def work(self, seconds: float) -> Worked:
-        """Apply deltas back to back."""
+        """Apply deltas back to back, one at least."""
         applied = rows = 0
         apply_s = reclaim_s = 0.0
         end = time.perf_counter() + seconds
-        while time.perf_counter() < end:
+        while not applied or time.perf_counter() < end:
             begin = time.thread_time()
             self.writer.reclaim(self.words.load(LEASE))
             between = time.thread_time()

@@ -29,7 +29,7 @@ from lookup_requests import single_table
 from lookup_rounds import interleaved, ratios
 from lookup_run import Run
 from peers.store import Missing
-from peers.store.key_values import KEY_VALUE_STORES, Contents
+from peers.store.key_values import KEY_VALUE_STORES, Contents, key_bytes
 
 __all__ = ["IDS", "key_value_rows"]
 
@@ -49,10 +49,7 @@ def key_value_rows(run: Run, wanted: frozenset[str]) -> Iterator[results.Row]:
     rng = np.random.default_rng(SEED)
     numbers = rng.permutation(rows)[zipf(rng, rows, batches * _BATCH_ROWS)]
     ours = single_table(store.generation, numbers.reshape(batches, _BATCH_ROWS))
-    asked = [
-        [key.tobytes() for key in keys_of(0, batch).astype(">u8")]
-        for batch in numbers.reshape(batches, _BATCH_ROWS)
-    ]
+    asked = [key_bytes(keys_of(0, batch)) for batch in numbers.reshape(batches, _BATCH_ROWS)]
     everything = np.arange(rows)
     contents = Contents(keys_of(0, everything), numbers_of(everything, _DIM))
     for name, opened in KEY_VALUE_STORES:

@@ -5,7 +5,9 @@ A role is a function that takes a `Channel`; the child's module is run as
 """
 
 import array
+import ctypes
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -18,13 +20,14 @@ from typing import Final, TypeVar
 
 import msgspec
 
-__all__ = ["Channel", "Child", "Closed", "child", "play", "started"]
+__all__ = ["Channel", "Child", "Closed", "child", "die_with_parent", "play", "started"]
 
 AnyMessage = TypeVar("AnyMessage", bound=msgspec.Struct)
 
 _MESSAGE_BYTES: Final = 65_536
 _MOST_FDS: Final = 8
 _PATIENCE_S: Final = 600.0
+_PR_SET_PDEATHSIG: Final = 1
 
 
 class Closed(Exception):
@@ -37,6 +40,8 @@ class Channel:
     def __init__(self, end: socket.socket) -> None:
         self._end = end
         self._end.settimeout(_PATIENCE_S)
+        self._poll = select.poll()
+        self._poll.register(end, select.POLLIN)
 
     def send(self, message: msgspec.Struct, *fds: int) -> None:
         """Send one message, with copies of `fds`.
@@ -67,12 +72,7 @@ class Channel:
 
     def is_readable(self) -> bool:
         """Whether `receive` would not wait."""
-        try:
-            return bool(self._end.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)) or True
-        except BlockingIOError:
-            return False
-        except ConnectionResetError:
-            return True
+        return bool(self._poll.poll(0))
 
     def fileno(self) -> int:
         """The socket's descriptor, for `select`."""
@@ -135,8 +135,14 @@ def started(
         running.kill()
 
 
+def die_with_parent() -> None:
+    """Ask the kernel to kill this process when its parent ends, however it ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def play(roles: Mapping[str, Callable[[Channel], None]]) -> None:
     """Be the child: run the role that the command line names; end when the parent does."""
+    die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     role, fd = sys.argv[1], int(sys.argv[2])
     channel = Channel(socket.socket(fileno=fd))

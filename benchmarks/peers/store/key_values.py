@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from lookup_material import aligned
 from peers.store import Missing, peer
 
-__all__ = ["KEY_VALUE_STORES", "Answer", "Contents"]
+__all__ = ["KEY_VALUE_STORES", "Answer", "Contents", "key_bytes"]
 
 Answer = Callable[[Sequence[Sequence[bytes]]], NDArray[np.float32]]
 """Answers batches of keys, one after another; returns the rows of the last one."""
@@ -24,13 +24,13 @@ class Contents:
     """Keys and rows to be held.
 
     Attributes:
-        keys: (rows,) as they are sorted in a tree: big-endian bytes.
+        keys: (rows,) bytes, as they are sorted in a tree.
         rows: (rows, dim).
     """
 
     def __init__(self, keys: NDArray[np.uint64], rows: NDArray[np.float32]) -> None:
         order = np.argsort(keys)
-        self.keys = [key.tobytes() for key in keys[order].astype(">u8")]
+        self.keys = key_bytes(keys[order])
         self.rows = rows[order]
 
     def chunks(self, rows: int) -> Iterator[list[tuple[bytes, bytes]]]:
@@ -42,6 +42,11 @@ class Contents:
 
 _CHUNK_ROWS: Final = 20_000
 _START_S: Final = 10.0
+
+
+def key_bytes(keys: NDArray[np.uint64]) -> list[bytes]:
+    """Return keys (n,) as the stores are told them: the most significant byte first."""
+    return [key.to_bytes(8, "big") for key in keys.tolist()]
 
 
 @contextmanager
