@@ -23,7 +23,9 @@ namespace anabranch::store {
 // Room that one table gets.
 struct Capacity {
   std::uint32_t arena_rows;  // rows beside those of the base: updated, inserted, deleted ones
-  std::uint32_t keys;        // distinct keys at most, those of the base counted; hashed tables
+  // Hashed tables: distinct keys at most, those of the base counted. The index has a load of 0.6
+  // with so many; deleted keys may add to it, up to 0.75, until readers have moved on.
+  std::uint32_t keys;
 };
 
 // What a reader has of a store: a mapped generation over its segment.

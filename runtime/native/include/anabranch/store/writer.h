@@ -10,6 +10,7 @@
 // Protocol, with the order of every store: docs/formats.md, "Generations".
 //
 // Thread-safety: one thread at a time, except where stated. Readers need no lock.
+// Ownership: a Change and a Growth keep the memory that they work on, also without their writer.
 // Invariants: a row is in exactly one of: reachable from a slot, retired, reserved by the Change,
 // free. Nothing fails between the first store of `apply` and its last. A slot is given to another
 // key only when the floor has passed the version after its death.
@@ -32,7 +33,7 @@ struct ChangeCounts {
   std::uint64_t inserted = 0;
   std::uint64_t updated = 0;
   std::uint64_t deleted = 0;
-  std::uint64_t absent = 0;      // deletes of keys that are not there
+  std::uint64_t absent = 0;      // deletes of keys that are not there; nothing else comes of them
   std::uint64_t duplicates = 0;  // earlier upserts and deletes of a key that a later one replaced
 };
 
@@ -59,7 +60,8 @@ class Change {
   // The store version that `apply` will make.
   std::uint32_t version() const noexcept;
 
-  // Makes the change under version(). Does not fail and does not wait. Once.
+  // Makes the change under version(). Does not fail and does not wait. Once, and not after a call
+  // that threw: that ends the process.
   void apply() noexcept;
 
  private:
@@ -85,7 +87,8 @@ class StoreWriter {
   // A new generation over `segment`, one capacity per table. The memory is sealed (nobody else can
   // map it for writing), its index is filled and collapsed into huge pages where possible.
   // `version` is what readers are to pass first (at least kFirstVersion). Throws
-  // std::invalid_argument for a capacity that cannot be, std::system_error, std::bad_alloc.
+  // std::invalid_argument for a capacity that cannot be, Damaged where the segment's index
+  // contradicts itself, StoreFull where keys crowd, std::system_error, std::bad_alloc.
   static std::unique_ptr<StoreWriter> create(std::shared_ptr<const Segment> segment,
                                              std::span<const Capacity> capacities,
                                              std::uint32_t version = kFirstVersion);

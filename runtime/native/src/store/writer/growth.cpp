@@ -1,6 +1,7 @@
 // A new generation is filled beside the old one: base rows keep their numbers, arena rows are
 // copied, and keys that changed meanwhile are copied again.
 #include <algorithm>
+#include <cstring>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -11,7 +12,7 @@
 namespace anabranch::store {
 namespace {
 
-constexpr std::size_t kBatch = 256;         // rows that are copied together
+constexpr std::size_t kBatch = 64;          // rows that are copied together
 constexpr std::uint64_t kPlacesPerRow = 8;  // looked at in the time of a row that is copied
 constexpr std::uint64_t kMostRows = std::uint64_t{1} << 60;  // of one step: all there are
 
@@ -41,12 +42,13 @@ class TableCopy {
       to_.erase(gone_);
       settle();
     }
+    gather();
     to_.upsert(keys_, rows_);
     settle();
     base_keys_.clear();
     base_rows_.clear();
     keys_.clear();
-    rows_.clear();
+    numbers_.clear();
     gone_.clear();
   }
 
@@ -58,11 +60,19 @@ class TableCopy {
     to_.reclaim(kFirstVersion, kFirstVersion);
     to_.reclaim(kFirstVersion, kFirstVersion);
   }
-  void copy_row(std::uint64_t key, std::uint64_t rv) {
+  // The rows of `keys_`, one behind the other.
+  void gather() {
     const TableView& view = from_.view();
-    const std::byte* row = view.row(row_of(rv));
+    const std::size_t stride = view.format.stride();
+    rows_.resize(numbers_.size() * stride);
+    for (std::size_t i = 0; i < numbers_.size(); ++i) {
+      std::memcpy(rows_.data() + i * stride, view.row(numbers_[i]), stride);
+    }
+  }
+  void copy_row(std::uint64_t key, std::uint64_t rv) {
     keys_.push_back(key);
-    rows_.insert(rows_.end(), row, row + view.format.stride());
+    numbers_.push_back(row_of(rv));
+    __builtin_prefetch(from_.view().row(row_of(rv)));
     if (keys_.size() == kBatch) flush();
   }
 
@@ -71,6 +81,7 @@ class TableCopy {
   std::vector<std::uint64_t> base_keys_;
   std::vector<std::uint32_t> base_rows_;
   std::vector<std::uint64_t> keys_;
+  std::vector<std::uint32_t> numbers_;  // of their rows
   std::vector<std::byte> rows_;
   std::vector<std::uint64_t> gone_;
 };

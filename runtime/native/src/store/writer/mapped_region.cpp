@@ -85,12 +85,6 @@ void MappedRegion::populate(int fd) const noexcept {
   });
 }
 
-void MappedRegion::collapse(std::uint64_t begin, std::uint64_t end) const noexcept {
-  begin = round_up(begin, kHugePage);
-  end = end / kHugePage * kHugePage;
-  if (begin < end) ::madvise(data() + begin, end - begin, kCollapse);
-}
-
 double MappedRegion::huge_page_ratio() const {
   std::ifstream smaps("/proc/self/smaps");
   const auto address = reinterpret_cast<std::uintptr_t>(data());
@@ -109,6 +103,13 @@ double MappedRegion::huge_page_ratio() const {
     }
   }
   return resident == 0 ? 0 : static_cast<double>(huge) / static_cast<double>(resident);
+}
+
+bool make_huge(std::span<std::byte> memory) noexcept {
+  const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
+  const std::uintptr_t begin = round_up(address, kHugePage);
+  const std::uintptr_t end = (address + memory.size()) / kHugePage * kHugePage;
+  return begin >= end || ::madvise(reinterpret_cast<void*>(begin), end - begin, kCollapse) == 0;
 }
 
 std::uint64_t touched_bytes(int fd, std::uint64_t begin, std::uint64_t end) noexcept {

@@ -37,14 +37,15 @@ class MappedRegion {
 
   // Faults in the pages that exist; leaves holes alone, which a mere read would fill with zeros.
   void populate(int fd) const noexcept;
-  // Makes huge pages of the whole ones in [begin, end), where the system lets it.
-  void collapse(std::uint64_t begin, std::uint64_t end) const noexcept;
   // Share of what this view has touched that lies in huge pages; 0 where the kernel does not tell.
   double huge_page_ratio() const;
 
  private:
   std::span<std::byte> bytes_;
 };
+
+// Makes huge pages of the whole ones in `memory`; whether it could.
+bool make_huge(std::span<std::byte> memory) noexcept;
 
 // Bytes in [begin, end) of the memory behind `fd` that are no hole.
 std::uint64_t touched_bytes(int fd, std::uint64_t begin, std::uint64_t end) noexcept;

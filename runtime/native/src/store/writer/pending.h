@@ -38,7 +38,7 @@ class Pending {
   // Room for `more` entries: `add` neither allocates nor fails within it.
   void reserve(std::size_t more) {
     reserve_more(entries_, more);
-    const std::size_t cells = std::bit_ceil(2 * (entries_.size() + more) + 1);
+    const std::size_t cells = std::bit_ceil(2 * (entries_.size() + more + 1));
     if (cells <= cells_.size()) return;
     // Keeps its memory from change to change, but is only as large as this change needs.
     cells_.assign(cells, Cell{});
@@ -54,6 +54,11 @@ class Pending {
       if (cell.number == 0) return kNone;
       if (cell.place == place) return cell.number - 1;
     }
+  }
+
+  // Asks for the memory that `find` will look at.
+  void prefetch(std::uint32_t place) const noexcept {
+    if (!cells_.empty()) __builtin_prefetch(&cells_[home(place)], 1);
   }
 
   Entry& add(const Entry& entry) noexcept {

@@ -7,6 +7,8 @@
 #include "anabranch/store/errors.h"
 #include "store/writer/atomic_words.h"
 #include "store/writer/index_filler.h"
+#include "store/writer/mapped_region.h"
+#include "store/writer/row_bytes.h"
 
 namespace anabranch::store {
 namespace {
@@ -14,10 +16,6 @@ namespace {
 constexpr std::size_t kBlock = 16;          // keys that are prefetched together
 constexpr std::size_t kEncodedRows = 1024;  // rows that are encoded together
 constexpr auto kRelaxed = std::memory_order_relaxed;
-
-void prefetch_row(const std::byte* row, std::size_t bytes) noexcept {
-  for (std::size_t at = 0; at < bytes; at += 64) __builtin_prefetch(row + at, 1);
-}
 
 }  // namespace
 
@@ -35,7 +33,10 @@ TableBooks::TableBooks(const SegmentTable& table, const Capacity& capacity,
       slots_(view.groups * kSlotsPerGroup),
       slot_limit_(slots_ / 4 * 3),
       side_places_(view.is_dense() ? ~std::uint64_t{0} : slots_),
-      live_(view.is_dense() ? view.base_rows : 0) {}
+      live_(view.is_dense() ? view.base_rows : 0),
+      huge_from_(arena_ + std::max(record.arena_bytes(), kHugePage)) {
+  if (record.arena_bytes() >= 2 * kHugePage) huge_from_ = arena_ + kHugePage;
+}
 
 std::uint64_t TableBooks::fill(const Segment& segment, const SegmentTable& table) {
   if (view_.is_dense()) return view_.seed;
@@ -87,6 +88,15 @@ void TableBooks::prefetch(std::uint64_t key, std::uint64_t& home) const noexcept
   }
   home = home_group(key, view_.seed, view_.groups);
   __builtin_prefetch(&index_[home], 1);
+}
+
+// The same for what is pending at the key's place, where that is in its home group: nearly always.
+void TableBooks::prefetch_pending(std::uint64_t key, std::uint64_t home) const noexcept {
+  if (view_.is_dense()) return pending_.prefetch(static_cast<std::uint32_t>(key));
+  for (std::uint32_t s = 0; s < kSlotsPerGroup; ++s) {
+    if (load(index_[home].slots[s].key, kRelaxed) != key) continue;
+    pending_.prefetch(static_cast<std::uint32_t>(home * kSlotsPerGroup) + s);
+  }
 }
 
 // Where `key` lies or is pending, else the first slot on its way that is free. Keys lie behind a
@@ -141,7 +151,19 @@ std::uint32_t TableBooks::take_row() {
   if (free_rows_.capacity() <= rows_begun_) {
     free_rows_.reserve(std::max<std::size_t>(64, 2 * free_rows_.capacity()));
   }
+  if (arena_row(rows_begun_) >= huge_from_) widen_huge_pages();
   return rows_begun_++;
+}
+
+// Rows are about to begin another huge page: makes one of it, which saves the faults of its small
+// pages now and address translation to everybody later. Not of the first one, which may be all that
+// the table ever needs, until it is full.
+void TableBooks::widen_huge_pages() noexcept {
+  std::byte* const end = arena_ + std::size_t{view_.arena_rows} * stride_;
+  std::byte* const begin = huge_from_ == arena_ + kHugePage ? arena_ : huge_from_;
+  huge_from_ = std::min(huge_from_ + kHugePage, end);
+  // Where memory is too fragmented, it will be so for the next one too.
+  if (!make_huge({begin, huge_from_})) huge_from_ = end;
 }
 
 Entry& TableBooks::add_entry(std::uint64_t key, Place place, Action action) {
@@ -199,12 +221,15 @@ void TableBooks::upsert(std::span<const std::uint64_t> keys, std::span<const std
     look_ahead(begin + kBlock);
     const std::size_t count = std::min(kBlock, keys.size() - begin);
     for (std::size_t i = 0; i < count; ++i) {
+      prefetch_pending(keys[begin + i], homes[(begin + i) % homes.size()]);
+    }
+    for (std::size_t i = 0; i < count; ++i) {
       targets[i] = arena_row(claim(keys[begin + i], homes[(begin + i) % homes.size()]).row);
       prefetch_row(targets[i], stride_);
     }
     // In the order of the keys: of two rows for one key the later stays.
     for (std::size_t i = 0; i < count; ++i) {
-      std::memcpy(targets[i], rows.data() + (begin + i) * stride_, stride_);
+      write_row(targets[i], rows.data() + (begin + i) * stride_, stride_);
     }
   }
 }

@@ -61,7 +61,6 @@ class TableBooks {
   // their rvs would take memory for them.
   bool is_untouched(std::uint64_t place) const noexcept;
 
-  std::uint64_t arena_bytes_begun() const noexcept { return rows_begun_ * stride_; }
   const TableView& view() const noexcept { return view_; }
   const Pending& pending() const noexcept { return pending_; }
   const std::string& name() const noexcept { return name_; }
@@ -85,11 +84,13 @@ class TableBooks {
 
   void reserve(std::size_t more);
   void prefetch(std::uint64_t key, std::uint64_t& home) const noexcept;
+  void prefetch_pending(std::uint64_t key, std::uint64_t home) const noexcept;
   Place locate(std::uint64_t key, std::uint64_t home) const noexcept;
   Entry& claim(std::uint64_t key, std::uint64_t home);
   Entry& add_entry(std::uint64_t key, Place place, Action action);
   void erase_one(std::uint64_t key, std::uint64_t home);
   std::uint32_t take_row();
+  void widen_huge_pages() noexcept;
 
   bool is_side_place(std::uint32_t place) const noexcept { return place >= side_places_; }
   std::uint64_t& rv_word(std::uint32_t place) const noexcept;
@@ -119,6 +120,7 @@ class TableBooks {
   std::uint64_t used_slots_ = 0;    // live, tombstoned, dead
   std::uint64_t retired_rows_ = 0;  // arena rows that the log names
   std::uint32_t rows_begun_ = 0;    // arena rows that were ever taken
+  std::byte* huge_from_;            // rows from here on get huge pages when they begin
   std::vector<std::uint32_t> free_rows_;
   Ring<Record> log_;  // ascending by version
   Ring<Dead> dead_;   // ascending by tag

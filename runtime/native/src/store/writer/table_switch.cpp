@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "store/writer/atomic_words.h"
+#include "store/writer/row_bytes.h"
 #include "store/writer/table_books.h"
 
 namespace anabranch::store {
@@ -17,6 +18,7 @@ constexpr auto kRelease = std::memory_order_release;
 }  // namespace
 
 void TableBooks::apply(std::uint32_t version) noexcept {
+  finish_rows();
   const auto entries = pending_.entries();
   for (std::size_t i = 0; i < entries.size(); ++i) {
     if (i + kAhead < entries.size()) __builtin_prefetch(&rv_word(entries[i + kAhead].place), 1);

@@ -31,11 +31,7 @@ WriterCore::WriterCore(std::shared_ptr<const Segment> over, std::span<const Capa
 void WriterCore::publish() {
   for (std::size_t i = 0; i < tables.size(); ++i) layout.tables[i].seed = tables[i].view().seed;
   write_header({region->data(), region->size()}, layout, *segment);
-  region->collapse(layout.index.begin, layout.index.end);
-  for (std::size_t i = 0; i < tables.size(); ++i) {
-    const std::uint64_t begin = layout.tables[i].off_arena;
-    region->collapse(begin, begin + tables[i].arena_bytes_begun());
-  }
+  make_huge({region->data() + layout.index.begin, region->data() + layout.index.end});
   generation = std::make_shared<const MappedGeneration>(segment, region, layout.tables);
 }
 
