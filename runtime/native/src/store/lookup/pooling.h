@@ -97,6 +97,7 @@ template <RowType T, Pooling P, int L, int K>
   }
 }
 
+// D: the dim; 0 where it is only known at run time.
 template <RowType T, Pooling P, int L, std::uint32_t D>
 void pool_rows(const PoolCall& call) {
   if constexpr (D != 0) {
@@ -108,21 +109,38 @@ void pool_rows(const PoolCall& call) {
   } else {
     const std::uint32_t vectors = vectors_of<L>(call.dim);
     std::uint32_t v = 0;
-    for (; v + 4 <= vectors; v += 4) pool_vectors<T, P, L, 4>(call, call.dim, v);
-    for (; v < vectors; ++v) pool_vectors<T, P, L, 1>(call, call.dim, v);
+    if constexpr (L == kLanes) {  // shorter rows have no four vectors
+      for (; v + 4 <= vectors; v += 4) pool_vectors<T, P, L, 4>(call, call.dim, v);
+    }
+    for (; v + 2 <= vectors; v += 2) pool_vectors<T, P, L, 2>(call, call.dim, v);
+    if (v < vectors) pool_vectors<T, P, L, 1>(call, call.dim, v);
   }
 }
 
 template <RowType T, int L, std::uint32_t D>
-void choose_dim(Feature& feature) noexcept {
+void choose_copy(Feature& feature) noexcept {
   feature.copy = feature.output == OutputType::kF32 ? copy_rows<T, OutputType::kF32, L, D>
                                                     : copy_rows<T, OutputType::kF16, L, D>;
+}
+
+// The usual dims, copied or summed.
+template <RowType T, std::uint32_t D>
+void choose_fixed(Feature& feature) noexcept {
+  choose_copy<T, lanes_for(D), D>(feature);
+  if (feature.pooling == Pooling::kSum) {
+    feature.pool = pool_rows<T, Pooling::kSum, lanes_for(D), D>;
+  }
+}
+
+template <RowType T, int L>
+void choose_any(Feature& feature) noexcept {
+  choose_copy<T, L, 0>(feature);
   switch (feature.pooling) {
     case Pooling::kSum:
-      feature.pool = pool_rows<T, Pooling::kSum, L, D>;
+      feature.pool = pool_rows<T, Pooling::kSum, L, 0>;
       break;
     case Pooling::kWeightedSum:
-      feature.pool = pool_rows<T, Pooling::kWeightedSum, L, D>;
+      feature.pool = pool_rows<T, Pooling::kWeightedSum, L, 0>;
       break;
     case Pooling::kMax:
       feature.pool = pool_rows<T, Pooling::kMax, L, 0>;
@@ -130,16 +148,24 @@ void choose_dim(Feature& feature) noexcept {
   }
 }
 
-template <RowType T, std::uint32_t D>
-void choose_fixed(Feature& feature) noexcept {
-  choose_dim<T, lanes_for(D), D>(feature);
-}
-
 template <RowType T>
 void choose_type(Feature& feature) noexcept {
-  switch (feature.table.format.dim) {
+  const std::uint32_t dim = feature.table.format.dim;
+  switch (lanes_for(dim)) {
     case 1:
-      return choose_fixed<T, 1>(feature);
+      choose_any<T, 1>(feature);
+      break;
+    case 4:
+      choose_any<T, 4>(feature);
+      break;
+    case 8:
+      choose_any<T, lanes_for(8)>(feature);
+      break;
+    default:
+      choose_any<T, kLanes>(feature);
+      break;
+  }
+  switch (dim) {
     case 4:
       return choose_fixed<T, 4>(feature);
     case 8:
@@ -153,17 +179,7 @@ void choose_type(Feature& feature) noexcept {
     case 128:
       return choose_fixed<T, 128>(feature);
     default:
-      break;
-  }
-  switch (lanes_for(feature.table.format.dim)) {
-    case 1:
-      return choose_dim<T, 1, 0>(feature);
-    case 4:
-      return choose_dim<T, 4, 0>(feature);
-    case 8:
-      return choose_dim<T, lanes_for(8), 0>(feature);
-    default:
-      return choose_dim<T, kLanes, 0>(feature);
+      return;
   }
 }
 
