@@ -205,6 +205,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.reader = Reader(self.writer.generation)
         self.retained = {version: Snapshot(self.shapes, tuple(tables))}
         self.ever = [set(rows) for rows in tables]
+        self.touched: dict[int, list[set[int]]] = {}
 
     @property
     def current(self) -> Snapshot:
@@ -215,7 +216,7 @@ class StoreMachine(RuleBasedStateMachine):
             self.change = self.writer.begin()
             assert self.change.version == self.writer.version + 1
             self.pending: list[dict[int, NDArray[np.float32] | None]] = [{} for _ in self.shapes]
-            self.asked = 0
+            self.duplicates = self.absent = 0
         return self.change
 
     def keys_for(self, table: int, picks: list[int]) -> tuple[int, NDArray[np.uint64]]:
@@ -251,8 +252,12 @@ class StoreMachine(RuleBasedStateMachine):
             self.change = None
             return
         rows = [None] * len(keys) if values is None else self.shapes[table].rounded(values)
-        self.pending[table].update(zip((int(key) for key in keys), rows, strict=True))
-        self.asked += len(keys)
+        for key, row in zip((int(key) for key in keys), rows, strict=True):
+            self.duplicates += key in self.pending[table]
+            if row is None and key not in self.current.tables[table] | self.pending[table]:
+                self.absent += 1
+            else:
+                self.pending[table][key] = row
 
     @rule(
         table=st.integers(0, 2),
@@ -278,7 +283,7 @@ class StoreMachine(RuleBasedStateMachine):
     def apply(self) -> None:
         assert self.change is not None
         tables = []
-        counts = [0, 0, 0, 0]
+        counts = [0, 0, 0, self.absent]
         for number, pending in enumerate(self.pending):
             rows = dict(self.current.tables[number])
             for key, row in pending.items():
@@ -292,13 +297,14 @@ class StoreMachine(RuleBasedStateMachine):
             self.ever[number] |= rows.keys()
         seen = self.change.counts
         assert [seen.inserted, seen.updated, seen.deleted, seen.absent] == counts
-        assert seen.duplicates == self.asked - sum(map(len, self.pending))
+        assert seen.duplicates == self.duplicates
 
         self.change.apply()
 
         assert self.change.counts == seen
         assert self.writer.version == self.change.version
         self.retained[self.writer.version] = Snapshot(self.shapes, tuple(tables))
+        self.touched[self.writer.version] = [set(pending) for pending in self.pending]
         self.change = None
 
     @precondition(lambda self: self.change is not None)
@@ -313,24 +319,28 @@ class StoreMachine(RuleBasedStateMachine):
     def restore(self, pick: int, is_applied: bool) -> None:
         versions = sorted(self.retained)
         wanted = versions[pick % len(versions)]
-        free = [
-            stats.arena_rows - stats.arena_used
-            for stats in map(self.writer.stats, range(len(self.shapes)))
-        ]
+        # Each key that was touched since takes a row, also where it has its old one back already.
+        touched = [set[int]().union(*later) for later in zip(*self.later(wanted), strict=True)]
+        stats = [self.writer.stats(number) for number in range(len(self.shapes))]
         try:
             change = self.writer.restore(wanted)
         except Unavailable:
-            changed = [
-                len({key for key in now.keys() | then.keys() if now.get(key) is not then.get(key)})
-                for now, then in zip(self.current.tables, self.retained[wanted].tables, strict=True)
-            ]
-            assert any(rows > room for rows, room in zip(changed, free, strict=True))
+            assert any(
+                len(keys) > table.arena_rows - table.arena_used
+                for keys, table in zip(touched, stats, strict=True)
+            )
             return
         if is_applied:
             change.apply()
             self.retained[change.version] = self.retained[wanted]
+            self.touched[change.version] = touched
         else:
             change.close()
+
+    def later(self, version: int) -> list[list[set[int]]]:
+        """The keys that each version after this one touched, for each table."""
+        nothing: list[set[int]] = [set() for _ in self.shapes]
+        return [nothing, *(keys for each, keys in self.touched.items() if each > version)]
 
     @precondition(lambda self: self.change is None)
     @rule(past=st.integers(1, 3))
@@ -382,25 +392,33 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(rows=st.integers(1, 20))
     def step_growth(self, rows: int) -> None:
         assert self.growth is not None
-        self.growth.step(rows)
+        try:
+            self.growth.step(rows)
+        except Unavailable:
+            self.give_growth_up()
+
+    def give_growth_up(self) -> None:
+        """Every key that was ever touched may need a row, and more where it changed meanwhile."""
+        touched = max(map(len, self.ever)) * (1 + self.writer.version - self.begun_at)
+        assert touched > min(shape.arena_rows for shape in self.grown)
+        self.growth = None
 
     @precondition(lambda self: self.growth is not None and self.change is None)
     @rule(is_kept=st.sampled_from((True, True, True, False)))
     def end_growth(self, is_kept: bool) -> None:
         assert self.growth is not None
-        growth, self.growth = self.growth, None
         if not is_kept:
-            growth.close()
+            self.growth.close()
+            self.growth = None
             return
-        while not growth.step(7):
-            pass
         try:
-            writer = growth.finish()
+            while not self.growth.step(7):
+                pass
+            writer = self.growth.finish()
         except Unavailable:
-            # Every key that was ever touched may need a row, and more where it changed meanwhile.
-            touched = max(map(len, self.ever)) * (1 + self.writer.version - self.begun_at)
-            assert touched > min(shape.arena_rows for shape in self.grown)
+            self.give_growth_up()
             return
+        self.growth = None
         current = self.current
         assert writer.version == self.writer.version
         self.growths += 1
@@ -408,6 +426,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.reader = Reader(writer.generation)
         self.retained = {writer.version: Snapshot(self.shapes, current.tables)}
         self.ever = [set(rows) for rows in current.tables]
+        self.touched = {}
 
     @invariant()
     def every_version_that_is_held_reads_as_written(self) -> None:

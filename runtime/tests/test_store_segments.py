@@ -16,7 +16,9 @@ from anabranch_runtime.store import (
     Segment,
     SegmentBuilder,
     StoreWriter,
+    segments,
 )
+from anabranch_runtime.store.file_systems import is_steady
 from anabranch_wire.errors import Corrupt, InvalidInput, Unsupported
 
 KEYS = np.array([0, 2**64 - 1, 5, 2**63], np.uint64)
@@ -254,12 +256,39 @@ def test_every_way_of_opening_reads_the_same(
     assert 0 <= segment.huge_page_ratio() <= 1
 
 
-def test_auto_maps_where_memory_is_short(tmp_path: Path) -> None:
+def test_auto_maps_where_memory_is_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segments, "is_steady", lambda fd: True)
     segment = build_one(tmp_path, "f32", values(4, 8))
 
     short = Segment.open(tmp_path / "one.seg", base="auto", available_bytes=2 * segment.bytes - 1)
 
     assert short.memory_fd is None
+
+
+def test_files_that_may_stop_being_readable_are_told_by_their_file_system(tmp_path: Path) -> None:
+    (tmp_path / "proc/self/fdinfo").mkdir(parents=True)
+    (tmp_path / "proc/self/fdinfo/5").write_text("pos:\t0\nflags:\t02\nmnt_id:\t41\nino:\t7\n")
+
+    def is_steady_on(kind: str) -> bool:
+        mounts = f"4 1 8:1 / / rw - ext4 /dev/a rw\n41 1 0:9 / /data rw shared:1 - {kind} b rw\n"
+        (tmp_path / "proc/self/mountinfo").write_text(mounts)
+        return is_steady(5, tmp_path)
+
+    assert all(map(is_steady_on, ("ext4", "xfs", "tmpfs", "btrfs")))
+    assert not any(map(is_steady_on, ("nfs4", "fuse", "fuse.s3fs", "overlay", "cifs")))
+    assert not is_steady(6, tmp_path)
+
+
+def test_auto_copies_from_where_reading_may_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build_one(tmp_path, "f32", values(4, 8))
+    opened = []
+    for steady in (True, False):
+        monkeypatch.setattr(segments, "is_steady", lambda fd, steady=steady: steady)
+        opened.append(Segment.open(tmp_path / "one.seg", base="auto").memory_fd is not None)
+
+    assert opened == [False, True]
 
 
 def test_a_copy_is_mapped_again_by_its_descriptor(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from anabranch_runtime.store import (
     Change,
     ChangeCounts,
     Generation,
+    Growth,
     Segment,
     SegmentBuilder,
     StoreWriter,
@@ -223,6 +224,29 @@ def test_a_growth_that_is_given_up_changes_nothing(writer: StoreWriter) -> None:
         change.apply()
     assert numbers_at(writer, 2, 0, 1) == [5]
     writer.grow([Capacity(arena_rows=9, keys=20)] * 2).close()
+
+
+def test_a_growth_into_too_little_room_is_closed_and_the_old_store_goes_on(
+    writer: StoreWriter,
+) -> None:
+    with writer.begin() as change:
+        change.upsert(0, keys(*range(8)), rows(8, 5))
+        change.apply()
+    growth = writer.grow([Capacity(arena_rows=2, keys=14)] * 2)
+
+    with pytest.raises(Unavailable):
+        finish(growth)
+
+    with pytest.raises(RuntimeError, match="closed"):
+        growth.finish()
+    assert numbers_at(writer, 2, 0, 0, 7, 9) == [5, 5, 9]
+    assert finish(writer.grow([Capacity(arena_rows=9, keys=14)] * 2)).version == 2
+
+
+def finish(growth: Growth) -> StoreWriter:
+    while not growth.step(3):
+        pass
+    return growth.finish()
 
 
 def test_what_a_table_cannot_take_is_refused(writer: StoreWriter) -> None:

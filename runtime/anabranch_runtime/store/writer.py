@@ -4,7 +4,8 @@ Invariant: of a generation there is one writer, and one thread at a time works w
 change and with its growth; a second one is refused with RuntimeError.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
@@ -162,13 +163,13 @@ class Change:
                 numbers that int8 rows cannot hold.
             Unavailable: the generation is full; has the numbers.
         """
-        with _ClosesOnError(self):
+        with _closed_on_error(self):
             for piece_keys, piece in float_pieces(keys, values):
                 self._native.upsert(table, piece_keys, piece)
 
     def upsert_bf16(self, table: int, keys: Keys, bits: NDArray[np.uint16]) -> None:
         """Give keys rows of bfloat16, as the upper halves of float32; otherwise as `upsert`."""
-        with _ClosesOnError(self):
+        with _closed_on_error(self):
             for piece_keys, piece in bf16_pieces(keys, bits):
                 self._native.upsert(table, piece_keys, piece)
 
@@ -189,7 +190,7 @@ class Change:
             scale: (n,), finite.
             bias: (n,), finite.
         """
-        with _ClosesOnError(self):
+        with _closed_on_error(self):
             tables = self._segment.tables
             if table < len(tables) and tables[table].row_type != "int8":
                 raise InvalidInput(f"int8 rows for a table of {tables[table].row_type} rows")
@@ -207,7 +208,7 @@ class Change:
             InvalidInput: an array of another type or shape, or the table has dense ids.
             Unavailable: the generation is full; has the numbers.
         """
-        with _ClosesOnError(self):
+        with _closed_on_error(self):
             self._native.erase(table, contiguous_keys(keys))
 
     def apply(self) -> None:
@@ -232,27 +233,11 @@ class Change:
         self.close()
 
 
-class _ClosesOnError:
-    """A change half of whose rows were taken can only be dropped."""
-
-    def __init__(self, change: Change) -> None:
-        self._change = change
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if kind is not None:
-            self._change.close()
-
-
 class Growth:
-    """A new generation in the making; its writer goes on applying changes meanwhile."""
+    """A new generation in the making; the old writer goes on applying changes meanwhile.
+
+    After an error it is closed.
+    """
 
     def __init__(self, native: _native.Growth, segment: Segment) -> None:
         """Made by `StoreWriter.grow`."""
@@ -260,8 +245,16 @@ class Growth:
         self._segment = segment
 
     def step(self, rows: int) -> bool:
-        """Copy about so many more rows; returns whether all are copied."""
-        return self._native.step(rows)
+        """Copy about so many more rows; returns whether all are copied.
+
+        Once they are, further steps catch up with what changed meanwhile, so that `finish` has less
+        to do.
+
+        Raises:
+            Unavailable: the new room is not enough; has the numbers.
+        """
+        with _closed_on_error(self):
+            return self._native.step(rows)
 
     def finish(self) -> StoreWriter:
         """Catch up with what changed since; returns the new writer, at the same version.
@@ -271,11 +264,22 @@ class Growth:
         Raises:
             Unavailable: the new room is not enough; has the numbers.
         """
-        return StoreWriter(self._native.finish(), self._segment)
+        with _closed_on_error(self):
+            return StoreWriter(self._native.finish(), self._segment)
 
     def close(self) -> None:
         """Give up, unless it is finished; to be called any number of times."""
         self._native.close()
+
+
+@contextmanager
+def _closed_on_error(one: Change | Growth) -> Iterator[None]:
+    """Close what failed half way: it can only be dropped."""
+    try:
+        yield
+    except BaseException:
+        one.close()
+        raise
 
 
 def _rooms(capacities: Sequence[Capacity]) -> list[tuple[int, int]]:
