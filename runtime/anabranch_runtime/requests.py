@@ -66,7 +66,8 @@ class Ticket:
         error: why there is no answer.
         cancelled: set by the door when the caller left; work not yet begun is then dropped.
         batch_rows: rows of the batch it was computed in.
-        lookup_s: seconds that the lookups of its batch took; 0.0 where there are none.
+        lookup_s: seconds that the lookups of its (last) batch took, between `started` and
+            `finished`; 0.0 where there are none.
         cost_s: seconds of an executor that it is expected to take; the group's own.
         expected: `time.monotonic()` at which it should begin, as was thought when it was let in;
             0.0 where nobody thought about it; the group's own.

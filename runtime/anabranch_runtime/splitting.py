@@ -99,9 +99,10 @@ class _Join:
             whole.sink.deliver([whole])
 
     def _take(self, whole: Ticket, part: _Part) -> None:
-        whole.started = max(whole.started, part.started)
+        if part.started >= whole.started:
+            whole.started = part.started
+            whole.lookup_s = part.lookup_s  # of that batch: it is part of what follows its start
         whole.finished = max(whole.finished, part.finished)
-        whole.lookup_s = max(whole.lookup_s, part.lookup_s)
         whole.batch_rows = max(whole.batch_rows, part.batch_rows)
         if part.outputs is None:
             whole.error = whole.error or part.error

@@ -56,6 +56,23 @@ def test_parts_are_put_together_in_order_whatever_order_they_finish(
     np.testing.assert_array_equal(whole.outputs[0], whole.request.inputs[0][:, :1])
 
 
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_what_its_lookups_took_lies_between_its_start_and_its_end(
+    served: ServedVersion, collector: Collector, order: tuple[int, int]
+) -> None:
+    whole = make_ticket(served, collector, 4)
+    parts = split(whole, 2)
+    times = ((10.0, 10.9, 0.8), (10.5, 11.0, 0.25))  # started, finished, of that lookups
+    for part, (started, finished, lookup_s) in zip(parts, times, strict=True):
+        part.started, part.finished, part.lookup_s = started, finished, lookup_s
+        part.outputs = (part.request.inputs[0],)
+
+    for index in order:
+        parts[index].sink.deliver([parts[index]])
+
+    assert (whole.started, whole.finished, whole.lookup_s) == (10.5, 11.0, 0.25)
+
+
 def test_the_first_error_of_a_part_is_the_error_of_the_whole(
     served: ServedVersion, collector: Collector
 ) -> None:

@@ -75,7 +75,8 @@ class AccessLog:
                 "duration_ms": _ms(written - received),
                 "decode_ms": _ms(ticket.submitted - received),
                 "queue_ms": _ms(started - ticket.submitted),
-                "run_ms": _ms(ticket.finished - started),
+                **_looked_up(ticket),
+                "run_ms": _ms(ticket.finished - started - ticket.lookup_s),
                 "encode_ms": _ms(written - ticket.finished),
                 "batch_rows": ticket.batch_rows,
             },
@@ -156,6 +157,10 @@ def _trace_scored(
         "batch_rows": ticket.batch_rows,
     }
     spans.add_passage("request", received, written, about, steps)
+
+
+def _looked_up(ticket: Ticket) -> dict[str, float]:
+    return {} if ticket.version.source is None else {"lookup_ms": _ms(ticket.lookup_s)}
 
 
 def _ms(seconds: float) -> float:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from anabranch_runtime.settings import QueueSettings
@@ -19,6 +20,8 @@ from anabranch_testing.doors import Observed, door_context
 from anabranch_testing.gated import GatedBackend
 from anabranch_testing.graphs import scale_model
 from anabranch_testing.http_doors import HttpDoor, Peer, cold_app, http_door, infer_request
+from anabranch_testing.looked_up import Asked, looked_up_model, open_store, view_of
+from anabranch_wire.tensors import datatype_of
 
 JSON = b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}]}'
 MOST = 6
@@ -199,3 +202,34 @@ def test_access_lines_say_where_the_time_of_a_scored_request_went(
     assert sum(scored[stage] for stage in stages) == pytest.approx(scored["duration_ms"], abs=0.01)
     assert scored["batch_rows"] == scored["rows"] > 0
     assert not {*stages, "batch_rows"} & failed.keys()
+    assert "lookup_ms" not in scored
+
+
+def test_access_lines_of_models_with_lookups_say_what_those_took(
+    tmp_path: Path, observed: Observed, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "anabranch_server.access_log")
+    models = {"looked": looked_up_model(tmp_path)}
+    stores = {"looked": view_of(open_store(tmp_path / "store"))}
+    asked = Asked.random(np.random.default_rng(3), 5)
+    inputs = [
+        {
+            "name": name, "datatype": datatype_of(array.dtype), "shape": list(array.shape),
+            "data": array.ravel().tolist(),
+        }
+        for name, array in asked.named().items()
+    ]  # fmt: skip
+    body = json.dumps({"inputs": inputs}).encode()
+    with (
+        door_context(models, stores=stores, observed=AccessLog(observed)) as context,
+        http_door(context) as door,
+        Peer(door) as peer,
+    ):
+        answer = peer.ask(infer_request(body, path="/v2/models/looked/infer"))
+
+    assert answer.status == 200, answer.body
+    (line,) = [vars(r) for r in caplog.records if getattr(r, "event", "") == "request"]
+    stages = ("decode_ms", "queue_ms", "lookup_ms", "run_ms", "encode_ms")
+    assert all(line[stage] >= 0 for stage in stages)
+    assert line["lookup_ms"] > 0
+    assert sum(line[stage] for stage in stages) == pytest.approx(line["duration_ms"], abs=0.01)

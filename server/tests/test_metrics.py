@@ -27,7 +27,8 @@ from anabranch_server.metrics import (
 from anabranch_testing.catalogs import OwnCatalog
 from anabranch_testing.doors import example_of
 from anabranch_testing.graphs import scale_model
-from anabranch_testing.groups import Collector
+from anabranch_testing.groups import Collector, Counts
+from anabranch_testing.looked_up import Asked, looked_up_model, open_store, view_of
 from anabranch_wire.snapshots import Snapshot
 
 Labels = dict[str, str]
@@ -114,6 +115,32 @@ def test_a_scored_request_counts_everywhere_it_should(parts: Parts) -> None:
     assert sum(stages.values()) + queue == pytest.approx(0.0042)
     assert parts.value("anabranch_request_bytes_sum", protocol="oip_http") == 100
     assert parts.value("anabranch_response_bytes_sum", protocol="oip_http") == 50
+
+
+def test_lookups_are_a_stage_of_models_that_have_them_and_no_part_of_the_run(
+    parts: Parts, tmp_path: Path
+) -> None:
+    stage = "anabranch_stage_duration_seconds"
+    plain = parts.score(rows=3)
+    parts.requests.scored(plain, "oip_http", plain.submitted, plain.finished, 1, 1, "r")
+    model, view = looked_up_model(tmp_path), view_of(open_store(tmp_path / "store"))
+    group = SessionGroup("looked", GroupSettings(), OrtCpuBackend(), Counts())
+    served = group.load(Snapshot("looked", 1), model, [example_of(model)], store=view)
+    sink = Collector()
+    asked = Asked.random(np.random.default_rng(1), 5).named()
+    group.submit(Ticket(ScoreRequest(*served.rules.order(asked), (), 1e18), served, sink))
+    (ticket,) = sink.wait(1)
+
+    parts.requests.scored(ticket, "oip_http", ticket.submitted, ticket.finished + 0.001, 1, 1, "r")
+
+    group.close()
+    stages = {(at["model"], at["stage"]) for name, at, _ in parts.samples() if stage in name}
+    assert {one for model, one in stages if model == "ctr"} == {"decode", "run", "encode"}
+    times = {
+        one: parts.value(f"{stage}_sum", model="looked", stage=one) for one in ("lookup", "run")
+    }
+    assert times["lookup"] == pytest.approx(ticket.lookup_s) != 0
+    assert sum(times.values()) == pytest.approx(ticket.finished - ticket.started)
 
 
 def test_batches_count_by_version_and_executor(parts: Parts) -> None:

@@ -21,7 +21,7 @@ def batch_costs(prepared: PreparedVersion) -> tuple[BatchCost, ...]:
         AnabranchError: the version cannot be built, or cannot compute its examples.
     """
     model, store = prepared.model, prepared.store
-    rules = InputRules.of(model, prepared.user_inputs)
+    rules = InputRules.of(model, prepared.user_inputs)  # its examples bring a user for each row
     source = None
     if store is not None and model.lookups is not None:
         source = StoreTrial(store.segment, model.lookups).source
