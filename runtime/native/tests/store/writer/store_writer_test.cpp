@@ -172,6 +172,28 @@ TEST(many_small_tables_cost_little_and_untouched_rows_nothing) {
   CHECK_EQ(writer->bytes().arena, 0u);
 }
 
+TEST(rows_stay_what_they_are_while_their_arena_gets_huge_pages) {
+  constexpr std::uint64_t kRows = 40000;
+  const RowFormat format{RowType::kF32, 64};  // 10 MB of rows
+  const auto segment = segment_of({{.name = "a", .format = format}, {.name = "b"}});
+  const Capacity capacities[] = {{kRows, kRows}, {100, 100}};
+  const auto writer = StoreWriter::create(segment, capacities);
+  const auto reader = Generation::map(writer->fd(), segment);
+  for (std::uint64_t first = 1; first <= kRows; first += 1000) {
+    Change change = writer->begin();
+    upsert(change, 0, 64, counted(first, 1000), counted(first, 1000));
+    upsert(change, 1, 4, {first / 1000}, {first});
+    change.apply();
+  }
+  for (std::uint64_t key = 1; key <= kRows; ++key) {
+    CHECK_EQ(tag_at(reader->tables()[0], key, writer->version()), key);
+  }
+  for (std::uint64_t key = 0; key < kRows / 1000; ++key) {
+    CHECK_EQ(tag_at(reader->tables()[1], key, writer->version()), key * 1000 + 1);
+  }
+  CHECK(writer->bytes().arena <= kRows * format.stride() + (4u << 20));
+}
+
 TEST(restore_gives_back_what_a_version_had) {
   const auto segment = segment_of(
       {{.name = "h", .base = {1, 2}}, {.name = "d", .keys = KeyKind::kDenseId, .base = {0, 1}}});
