@@ -148,12 +148,14 @@ def _writer_row(run: Run, writer: Child, reading: _Reading, rows: int) -> result
     """S7: the reader only follows, so that nothing waits for it."""
     seconds = run.size(2.0, 0.2)
     rates, with_reclaim = [], []
-    for _ in range(run.rounds):
+    for number in range(run.rounds + 1):
         writer.channel.send(Work("deltas", seconds))
         while not writer.channel.is_readable():
             reading.words.store(LEASE, reading.words.load(CURRENT))
             time.sleep(0.0005)
         worked, _ = writer.channel.receive(Worked)
+        if not number:
+            continue  # the first deltas touch pages of the arena for the first time
         rates.append(worked.rows / worked.apply_s / 1e6)
         with_reclaim.append(worked.rows / (worked.apply_s + worked.reclaim_s) / 1e6)
     return results.measured(
