@@ -43,16 +43,18 @@ format: setup ## format Python and C++
 fuzz: setup ## 100,000 mutated inputs per decoder
 	ANABRANCH_FUZZ_CASES=100000 $(PYTEST) tests/fuzz $(ARGS)
 
-peers: ## virtual environments of clients and servers that pin other versions
-	benchmarks/peers/make_peers
+peers: ## virtual environments of clients and servers that pin other versions; PEERS=triton makes one
+	benchmarks/peers/make_peers $(PEERS)
 
 example-train: setup ## retrain the example model on examples/open_bandit
 	examples/open_bandit/retrain
 
-bench: setup ## the figures of docs/benchmarks.md for the whole server
+bench: setup ## the figures of docs/benchmarks.md; two hours on a quiet machine
 	$(BIN)/python benchmarks/serving.py --json benchmarks/results/serving.json
 	$(BIN)/python benchmarks/session_group.py --json benchmarks/results/session_group.json
 	$(BIN)/python benchmarks/reload.py --json benchmarks/results/reload.json
+	$(BIN)/python benchmarks/lookup.py --json benchmarks/results/lookup.json
+	$(BIN)/python benchmarks/isolation.py --json benchmarks/results/isolation.json
 	$(MAKE) report
 
 chaos: setup ## minutes of kills under load: worker, supervisor, loader
