@@ -1,4 +1,6 @@
 // Checks lengths and offsets before anything is read by them.
+#include <limits>
+
 #include "store/lookup/kernel.h"
 
 namespace anabranch::store::lookup {
@@ -28,7 +30,10 @@ Refusal first_wrong(const Feature& feature, const FeatureInput& input, const Ent
     }
     if (length < 0) return {.kind = Kind::kNegative, .at = row, .value = length};
     if (length > input.id_count - begin) {
-      return {.kind = Kind::kBeyond, .at = row, .value = begin + length};
+      std::int64_t end;
+      if (__builtin_add_overflow(begin, length, &end))
+        end = std::numeric_limits<std::int64_t>::max();
+      return {.kind = Kind::kBeyond, .at = row, .value = end};
     }
     if (length > feature.max_length) return {.kind = Kind::kTooLong, .at = row, .value = length};
     begin += length;
