@@ -8,7 +8,7 @@ they are, and looks at the lengths of all features at once; whatever else comes 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,11 @@ __all__ = ["FeatureRules", "part_names", "repeated"]
 
 Array = NDArray[np.generic]
 
+_BAGS: Final[tuple[tuple[str, Literal["lengths", "offsets"]], ...]] = (
+    (LENGTHS, "lengths"),
+    (OFFSETS, "offsets"),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class _Part:
@@ -31,45 +36,43 @@ class _Part:
         name: of the input.
         feature: of which it is a part.
         kind: what it carries.
+        is_flat: whether it may have one axis.
+        width: columns where it has two axes; -1 = any, None = it may not have two.
         specs: how it is declared, by each datatype that it may have.
     """
 
     name: str
     feature: FeatureInput
     kind: Literal["ids", "lengths", "offsets", "weights"]
+    is_flat: bool
+    width: int | None
     specs: Mapping[str, TensorSpec]
 
     def accepts(self, shape: Sequence[int]) -> bool:
         """Whether it may have this shape."""
-        if min(shape, default=0) < 0:
+        if len(shape) == 1:
+            return self.is_flat and shape[0] >= 0
+        width = self.width
+        if width is None or len(shape) != 2 or shape[0] < 0:
             return False
-        if self.kind in ("lengths", "offsets"):
-            return len(shape) == 1
-        if self.feature.ragged:
-            return len(shape) in (1, 2)
-        width = self.feature.max_length
-        return (len(shape) == 2 and shape[1] == width) or (len(shape) == 1 and width == 1)
+        return shape[1] == width or width < 0 <= shape[1]
 
     def rows_in(self, shape: Sequence[int]) -> int:
         """Rows of the part, or one less; 1 where it does not count rows."""
-        if self.kind == "offsets":
+        kind = self.kind
+        if kind == "offsets":
             return max(shape[0] - 1, 0)
-        if self.kind == "lengths" or not self.feature.ragged or len(shape) == 2:
+        if kind == "lengths" or len(shape) == 2 or not self.feature.ragged:
             return shape[0]
         return 1
 
     @property
     def shapes_text(self) -> str:
         """The shapes that it may have, as messages show them."""
-        if self.kind in ("lengths", "offsets"):
-            shapes = "[-1]"
-        elif self.feature.ragged:
-            shapes = "[-1] or [-1, -1]"
-        elif self.feature.max_length == 1:
-            shapes = "[-1] or [-1, 1]"
-        else:
-            shapes = f"[-1, {self.feature.max_length}]"
-        return f"{shapes} (-1 = any)"
+        shapes = ["[-1]"] if self.is_flat else []
+        if self.width is not None:
+            shapes.append(f"[-1, {self.width}]")
+        return f"{' or '.join(shapes)} (-1 = any)"
 
 
 class FeatureRules:
@@ -232,14 +235,17 @@ def repeated(arrays: Sequence[Array], rows: int) -> tuple[Array, ...]:
 
 def _parts_of(feature: FeatureInput) -> list[_Part]:
     name = feature.name
-    parts = [_Part(name, feature, "ids", {"INT64": feature.spec})]
+    is_flat = feature.ragged or feature.max_length == 1
+    width = -1 if feature.ragged else feature.max_length
+    parts = [_Part(name, feature, "ids", is_flat, width, {"INT64": feature.spec})]
     if feature.ragged:
         parts += [
-            _Part(name + LENGTHS, feature, "lengths", _specs(name + LENGTHS, "INT64", "INT32")),
-            _Part(name + OFFSETS, feature, "offsets", _specs(name + OFFSETS, "INT64", "INT32")),
+            _Part(name + part, feature, kind, True, None, _specs(name + part, "INT64", "INT32"))
+            for part, kind in _BAGS
         ]
     if feature.weighted:
-        parts.append(_Part(name + WEIGHTS, feature, "weights", _specs(name + WEIGHTS, "FP32")))
+        specs = _specs(name + WEIGHTS, "FP32")
+        parts.append(_Part(name + WEIGHTS, feature, "weights", is_flat, width, specs))
     return parts
 
 

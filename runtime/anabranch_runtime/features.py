@@ -1,8 +1,8 @@
 """Features: inputs of a request that are keys of table rows, where dense inputs are numbers.
 
-A request carries each feature in one normal form, arrays of one axis: `ids` int64; `lengths` int64
-where it is ragged, the ids of each row, which add up to all ids; `weights` float32 where it is
-weighted, one for each id.
+A request carries each feature in one normal form, arrays of one axis and without gaps: `ids` int64;
+`lengths` int64 where it is ragged, the ids of each row, which add up to all ids; `weights` float32
+where it is weighted, one for each id.
 """
 
 from collections.abc import Sequence

@@ -22,6 +22,9 @@ __all__ = ["LookupStaging"]
 _KEPT_NUMBERS: Final = 2**21
 """Of the features of a batch; a larger one gets memory for itself alone."""
 
+_JOINED_NUMBERS: Final = 2**16
+"""Up to so many are joined as bytes, which costs a third for each array but copies them twice."""
+
 _BOUND: Final = 256
 _BOUND_BYTES: Final = 64 * 1024 * 1024
 """Bindings to staging that are kept: so many, for so many bytes of it."""
@@ -188,21 +191,25 @@ class _Numbers:
 
     def __init__(self, dtype: DTypeLike) -> None:
         self._kept = np.empty(0, dtype)
+        self._bytes = self._kept.data.cast("B")
 
     def gather(self, places: Sequence[int], requests: Requests) -> tuple[Array, tuple[int, ...]]:
         """Return the arrays at `places` of all requests, and where each place begins and ends.
 
         The array is overwritten by the next call, unless it has no base.
         """
-        arrays = [inputs[place] for place in places for inputs, _ in requests]
+        arrays: list[Any] = [inputs[place] for place in places for inputs, _ in requests]
         ends = tuple(accumulate(map(len, arrays), initial=0))[:: len(requests)]
         size = ends[-1]
         if size > len(self._kept):
             if size > _KEPT_NUMBERS:
                 return np.concatenate(arrays), ends
             self._kept = np.empty(1 << (size - 1).bit_length(), self._kept.dtype)
+            self._bytes = self._kept.data.cast("B")
         flat = self._kept[:size]
-        if arrays:
+        if size <= _JOINED_NUMBERS:
+            self._bytes[: flat.nbytes] = b"".join(arrays)
+        else:
             np.concatenate(arrays, out=flat)
         return flat, ends
 

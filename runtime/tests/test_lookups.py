@@ -358,14 +358,18 @@ def test_a_model_with_lookups_needs_a_store(make_group: MakeGroup, tmp_path: Pat
 # --- memory and counts ---------------------------------------------------------------------------
 
 
-def test_more_features_than_memory_is_kept_for_are_looked_up(
+@pytest.mark.parametrize(("joined", "kept"), [(2**16, 20), (0, 20), (0, 2**21), (100, 2**21)])
+def test_few_and_many_features_are_looked_up_whatever_memory_is_kept(
     make_group: MakeGroup,
     writer: StoreWriter,
     rng: np.random.Generator,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    joined: int,
+    kept: int,
 ) -> None:
-    monkeypatch.setattr(lookup_staging, "_KEPT_NUMBERS", 20)
+    monkeypatch.setattr(lookup_staging, "_JOINED_NUMBERS", joined)
+    monkeypatch.setattr(lookup_staging, "_KEPT_NUMBERS", kept)
     monkeypatch.setattr(lookup_staging, "_BOUND_BYTES", 200)
     group = make_group()
     served = load(group, tmp_path, view_of(writer))
