@@ -1,0 +1,92 @@
+"""The page about models with tables of their own is run as it stands, from export to answers."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from anabranch_testing.servers import RunningServer, started_server
+
+PAGE = (Path(__file__).parents[1] / "docs" / "embedding_models.md").read_text()
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+EXPORT, PUBLISH, TRITON = (text for kind, text in BLOCKS if kind == "python")
+(MEANING,) = (text for kind, text in BLOCKS if kind == "yaml")
+SERVE, LOOK, CURL = (text for kind, text in BLOCKS if kind == "")
+
+
+def run(command: list[str], folder: Path) -> str:
+    """Run a command in a folder; returns what it printed."""
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def at(server: RunningServer, code: str) -> str:
+    """The code, with the address of the server in place of the default one."""
+    assert code.count("127.0.0.1:8000") == 1
+    return code.replace("127.0.0.1:8000", server.http)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the page was followed up to its third step."""
+    folder = tmp_path_factory.mktemp("page")
+    (folder / "models").mkdir()
+    (folder / "model.yaml").write_text(MEANING)
+    run([sys.executable, "-c", EXPORT], folder)
+    assert run([sys.executable, "-c", PUBLISH], folder).startswith("models/ctr/1 ")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[RunningServer]:
+    assert SERVE.startswith(".venv/bin/anabranch serve models ")
+    with started_server(folder / "models", folder) as started:
+        yield started
+
+
+def expected() -> list[float]:
+    """What the request of the page must give, by plain NumPy."""
+    random = np.random.default_rng(1)
+    users, items, tags = (
+        random.standard_normal((count, dim), np.float32)
+        for count, dim in ((1000, 8), (5000, 8), (100, 4))
+    )
+    bags = [(tags[3] + 0.5 * tags[4]) / 1.5, np.zeros(4), tags[7]]
+    means = [
+        np.concatenate([[0.5, row + 1], users[42], items[item], bag]).mean()
+        for row, (item, bag) in enumerate(zip((10, 11, 4999), bags, strict=True))
+    ]
+    return [float(1 / (1 + np.exp(-mean))) for mean in means]
+
+
+def test_tritonclient_asks_as_shown(server: RunningServer, tmp_path: Path) -> None:
+    printed = run([sys.executable, "-c", at(server, TRITON)], tmp_path)
+
+    scores = [score for (score,) in json.loads(printed)]
+    assert scores == pytest.approx(expected(), abs=1e-6)
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_curl_asks_as_shown(server: RunningServer, tmp_path: Path) -> None:
+    answer = json.loads(run(["bash", "-c", at(server, CURL)], tmp_path))
+
+    assert answer["outputs"][0]["data"] == pytest.approx(expected(), abs=1e-6)
+
+
+def test_the_version_and_its_rows_are_shown(folder: Path) -> None:
+    inspect, rows = (
+        line.replace(".venv/bin/anabranch", f"{sys.executable} -m anabranch_server")
+        for line in LOOK.splitlines()
+    )
+
+    assert all(name in run(inspect.split(), folder) for name in ("users", "items", "tags"))
+    assert len(run(rows.split(), folder).splitlines()) >= 2
