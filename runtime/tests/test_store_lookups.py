@@ -376,3 +376,33 @@ def test_a_plan_for_other_tables_is_refused(generation: Generation) -> None:
         plan = plan_of(tables=[{**tables[0], **change}, tables[1]])
         with pytest.raises(InvalidInput, match=match):
             compile_plan(plan, generation)
+
+
+def test_what_says_where_rows_go_is_no_output(generation: Generation) -> None:
+    rows = 8
+    memory = np.zeros((rows, DIM), np.float32)
+    words = memory.reshape(-1).view(np.int64)
+    apart = np.zeros(2 * DIM * rows, np.int64)
+    bagged = LookupPlan(
+        generation,
+        [FeatureLookup(feature="f", table=0, bag="lengths", max_length=4)],
+        [LookupBuffer(columns=DIM)],
+    )
+    ids = np.arange(1, 1 + rows)
+    for bag in (words[:rows], words[-rows:], words[::-1][:rows][::-1]):
+        with pytest.raises(InvalidInput, match=r"'f', bag: .* output 0"):
+            bagged.arguments([FeatureArrays(ids, bag)], [memory])
+    arguments = bagged.arguments([FeatureArrays(ids, apart[:rows])], [memory])
+    with pytest.raises(InvalidInput, match="memory of its own"):
+        arguments.bind(0, ids, words[:rows])
+
+    shared = LookupPlan(
+        generation,
+        [FeatureLookup(feature="u", table=0, side="user")],
+        [LookupBuffer(columns=DIM)],
+    )
+    arguments = shared.arguments([FeatureArrays(ids[:1])], [memory])
+    with pytest.raises(InvalidInput, match=r"user_index: .* output 0"):
+        shared.run(arguments, 1, rows, users=1, user_index=words[:rows])
+    shared.run(arguments, 1, rows, users=1, user_index=apart[:rows])
+    assert (memory == 1).all()

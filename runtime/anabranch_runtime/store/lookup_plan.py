@@ -61,7 +61,8 @@ class LookupPlan(_native.LookupPlan):
         Args:
             features: one per lookup.
             outputs: one per buffer: (rows or users, columns) float32 or float16; rows may lie
-                apart.
+                apart. Lengths, offsets and a user index are not in their memory, and stay as they
+                are while `run` reads them.
 
         Raises:
             InvalidInput: an array of another type or shape; names the feature.

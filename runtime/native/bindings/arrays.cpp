@@ -105,6 +105,17 @@ bool ArrayView::is_contiguous(std::size_t axis) const noexcept {
   return true;
 }
 
+std::pair<std::uintptr_t, std::uintptr_t> ArrayView::reach() const noexcept {
+  auto begin = reinterpret_cast<std::uintptr_t>(view_.buf);
+  if (view_.len == 0) return {begin, begin};
+  std::uintptr_t end = begin + static_cast<std::uintptr_t>(view_.itemsize);
+  for (std::size_t axis = 0; axis < axes(); ++axis) {
+    const std::int64_t span = view_.strides[axis] * (extent(axis) - 1);
+    (span < 0 ? begin : end) += static_cast<std::uintptr_t>(span);
+  }
+  return {begin, end};
+}
+
 void ArrayView::expect_type(ElementType expected) const {
   if (type_ == expected) return;
   throw Refused(what_ + ": expected " + std::string(to_name(expected)) + ", got " +

@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "conversions.h"
 
@@ -53,6 +54,8 @@ class ArrayView {
   // Whether elements lie one after another from `axis` on, to the last axis.
   bool is_contiguous(std::size_t axis = 0) const noexcept;
   void* data() const noexcept { return view_.buf; }
+  // Addresses of the first byte and behind the last; equal where there are no elements.
+  std::pair<std::uintptr_t, std::uintptr_t> reach() const noexcept;
 
   // Throw Refused where it is otherwise.
   void expect_type(ElementType expected) const;

@@ -30,6 +30,13 @@ void expect_ids(const ArrayView& ids, IdType type) {
   }
 }
 
+// Whether two arrays share bytes, the gaps between their rows counted.
+bool overlap(const ArrayView& a, const ArrayView& b) {
+  const auto [a_begin, a_end] = a.reach();
+  const auto [b_begin, b_end] = b.reach();
+  return a_begin < b_end && b_begin < a_end;
+}
+
 }  // namespace
 
 BoundFeature::BoundFeature(const LookupSpec& spec, std::uint32_t dim, nb::handle ids,
@@ -113,8 +120,18 @@ BoundArguments::BoundArguments(const BoundPlan& plan, nb::handle features, nb::h
         specs[i], plan.dims[i], nb::object(arrays.attr("ids")), nb::object(arrays.attr("bag")),
         nb::object(arrays.attr("weights")));
     arguments_.features[i] = features_[i]->input();
+    if (features_[i]->bag() != nullptr) expect_apart(*features_[i]->bag());
   }
   measure();
+}
+
+void BoundArguments::expect_apart(const ArrayView& array) const {
+  for (const auto& output : outputs_) {
+    if (overlap(*output, array)) {
+      throw Refused(array.what() + ": a run that writes " + output->what() +
+                    " would change it; give it memory of its own");
+    }
+  }
 }
 
 void BoundArguments::bind_output(std::size_t index, nb::handle output) {
@@ -140,6 +157,7 @@ void BoundArguments::bind(std::size_t index, nb::handle ids, nb::handle bag, nb:
   }
   auto feature = std::make_unique<BoundFeature>(plan_->plan.lookups()[index], plan_->dims[index],
                                                 ids, bag, weights);
+  if (feature->bag() != nullptr) expect_apart(*feature->bag());
   const Turn turn(taken_, "the lookup's arguments");
   arguments_.features[index] = feature->input();
   features_[index] = std::move(feature);
@@ -180,6 +198,7 @@ void BoundArguments::run(const BoundPlan& plan, std::uint32_t version, std::int6
     index->expect_type(ElementType::kInt64);
     index->expect_contiguous(1);
     index->expect_extent(0, rows);
+    expect_apart(*index);
     batch.user_index = static_cast<const std::int64_t*>(index->data());
   }
   const std::size_t work = static_cast<std::size_t>(rows) * row_bytes_ +

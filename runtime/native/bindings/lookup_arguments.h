@@ -29,6 +29,8 @@ class BoundFeature {
                nb::handle bag, nb::handle weights);
 
   const anabranch::store::FeatureInput& input() const noexcept { return input_; }
+  // Lengths or offsets; null where rows are of fixed length.
+  const ArrayView* bag() const noexcept { return bag_ ? &*bag_ : nullptr; }
   // Rows or users, after the lookup's side, that the arrays reach for.
   std::int64_t reach() const noexcept { return reach_; }
   // Bytes of rows that a run reads: per row or user, and however many there are.
@@ -66,6 +68,9 @@ class BoundArguments {
 
  private:
   void bind_output(std::size_t index, nb::handle output);
+  // What says where rows go must not change while they are written. Throws Refused where an output
+  // lies over it.
+  void expect_apart(const ArrayView& array) const;
   void measure();
 
   const BoundPlan* plan_;
