@@ -101,7 +101,8 @@ class Segment:
             OSError: it cannot be opened, mapped, copied or locked.
         """
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            # Without waiting: a pipe of that name would have nobody to write to it.
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError as error:  # without the path, which may be nobody's business
             raise OSError(error.errno, error.strerror) from None
         try:

@@ -1,8 +1,13 @@
 """What a store has room for, what is in it, and what a change would do: values in numbers."""
 
 from dataclasses import dataclass
+from typing import Final
+
+from anabranch_wire.errors import InvalidInput
 
 __all__ = ["Capacity", "ChangeCounts", "StoreBytes", "TableStats"]
+
+_MOST: Final = 2**32 - 1  # what a generation's table record holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +21,12 @@ class Capacity:
 
     arena_rows: int
     keys: int
+
+    def __post_init__(self) -> None:
+        """Check what any table could have; raises InvalidInput."""
+        for what, number in (("arena_rows", self.arena_rows), ("keys", self.keys)):
+            if not 0 <= number <= _MOST:
+                raise InvalidInput(f"{what}: expected 0 to {_MOST}, got {number}")
 
 
 @dataclass(frozen=True, slots=True)

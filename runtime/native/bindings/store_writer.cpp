@@ -4,8 +4,10 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <mutex>
 #include <optional>
 #include <tuple>
 #include <vector>
@@ -32,30 +34,70 @@ std::vector<Capacity> to_capacities(const std::vector<Room>& rooms) {
   return capacities;
 }
 
-// A writer, kept by whatever works through it.
-struct Store {
-  std::unique_ptr<StoreWriter> writer;
-  std::atomic<bool> taken = false;
+// A writer, kept by whatever works through it; for one thread at a time, of the process that made
+// it.
+class Store {
+ public:
+  explicit Store(std::unique_ptr<StoreWriter> made) : writer(std::move(made)) {}
 
   // Calls `work` as the only thread, without the GIL.
   template <class Work>
   auto alone(Work&& work) {
-    const Turn turn(taken, "the store's writer");
-    return run_released([&] { return refusing(work); });
+    if (!is_ours()) throw std::logic_error("the store's writer is another process's");
+    const Turn turn(taken_, "the store's writer");
+    return run_released([&] {
+      end_left();
+      return refusing(work);
+    });
   }
+
+  // Ends what Python let go of: garbage is collected on any thread, so where another one works, the
+  // next turn ends it. Of each there is at most one, since it is open until then.
+  void leave(std::optional<Change>&& change, std::unique_ptr<StoreWriter::Growth>&& growth) {
+    if (!is_ours()) return;  // the lock may have been held when this process was forked
+    {
+      const std::lock_guard lock(left_lock_);
+      if (change) left_change_.emplace(*std::move(change));
+      if (growth) left_growth_ = std::move(growth);
+    }
+    if (taken_.exchange(true, std::memory_order_acquire)) return;
+    end_left();
+    taken_.store(false, std::memory_order_release);
+  }
+
+  const std::unique_ptr<StoreWriter> writer;
+
+ private:
+  bool is_ours() const noexcept { return ::getpid() == process_; }
+  void end_left() {
+    const std::lock_guard lock(left_lock_);
+    left_change_.reset();
+    left_growth_.reset();
+  }
+
+  const pid_t process_ = ::getpid();
+  std::atomic<bool> taken_ = false;
+  std::mutex left_lock_;
+  std::optional<Change> left_change_;
+  std::unique_ptr<StoreWriter::Growth> left_growth_;
 };
 
 class BoundChange {
  public:
   BoundChange(std::shared_ptr<Store> store, Change change)
       : store_(std::move(store)), change_(std::move(change)) {}
+  ~BoundChange() {
+    if (change_) store_->leave(std::move(change_), nullptr);
+  }
+  BoundChange(const BoundChange&) = delete;
+  BoundChange& operator=(const BoundChange&) = delete;
 
   void upsert(std::size_t table, nb::handle keys, nb::handle values) {
     const Keys key_view(keys);
     const ArrayView rows("values", values);
     rows.expect_type(ElementType::kFloat32);
     expect_shape(key_view, rows, table_of(*generation(), table).format.dim);
-    store_->alone([&] { open().upsert(table, key_view.get(), rows.elements<float>()); });
+    fill([&](Change& change) { change.upsert(table, key_view.get(), rows.elements<float>()); });
   }
 
   void upsert_encoded(std::size_t table, nb::handle keys, nb::handle encoded) {
@@ -63,22 +105,25 @@ class BoundChange {
     const ArrayView rows("rows", encoded);
     rows.expect_type(ElementType::kUint8);
     expect_shape(key_view, rows, table_of(*generation(), table).format.stride());
-    store_->alone(
-        [&] { open().upsert_encoded(table, key_view.get(), rows.elements<std::byte>()); });
+    fill([&](Change& change) {
+      change.upsert_encoded(table, key_view.get(), rows.elements<std::byte>());
+    });
   }
 
   void erase(std::size_t table, nb::handle keys) {
     const Keys key_view(keys);
     table_of(*generation(), table);
-    store_->alone([&] { open().erase(table, key_view.get()); });
+    fill([&](Change& change) { change.erase(table, key_view.get()); });
   }
 
-  Counts counts() const {
-    const ChangeCounts counts = open().counts();
+  Counts counts() {
+    const ChangeCounts counts = store_->alone([&] { return open().counts(); });
     return {counts.inserted, counts.updated, counts.deleted, counts.absent, counts.duplicates};
   }
 
-  std::uint32_t version() const { return open().version(); }
+  std::uint32_t version() {
+    return store_->alone([&] { return open().version(); });
+  }
 
   void apply() {
     store_->alone([&] {
@@ -100,11 +145,24 @@ class BoundChange {
 
   std::shared_ptr<const Generation> generation() const { return store_->writer->generation(); }
 
+  // Lets `work` add to the change, which is dropped where that fails half way.
+  template <class Work>
+  void fill(Work&& work) {
+    store_->alone([&] {
+      Change& change = open();
+      try {
+        work(change);
+      } catch (...) {
+        change_.reset();
+        throw;
+      }
+    });
+  }
+
   Change& open() {
     if (!change_) throw std::logic_error("the change is closed: begin another one");
     return *change_;
   }
-  const Change& open() const { return const_cast<BoundChange*>(this)->open(); }
 
   std::shared_ptr<Store> store_;  // outlives the change
   std::optional<Change> change_;
@@ -112,9 +170,8 @@ class BoundChange {
 
 class BoundWriter {
  public:
-  explicit BoundWriter(std::unique_ptr<StoreWriter> writer) : store_(std::make_shared<Store>()) {
-    store_->writer = std::move(writer);
-  }
+  explicit BoundWriter(std::unique_ptr<StoreWriter> writer)
+      : store_(std::make_shared<Store>(std::move(writer))) {}
 
   StoreWriter& get() const noexcept { return *store_->writer; }
   const std::shared_ptr<Store>& store() const noexcept { return store_; }
@@ -158,6 +215,11 @@ class BoundGrowth {
  public:
   BoundGrowth(std::shared_ptr<Store> store, std::unique_ptr<StoreWriter::Growth> growth)
       : store_(std::move(store)), growth_(std::move(growth)) {}
+  ~BoundGrowth() {
+    if (growth_) store_->leave(std::nullopt, std::move(growth_));
+  }
+  BoundGrowth(const BoundGrowth&) = delete;
+  BoundGrowth& operator=(const BoundGrowth&) = delete;
 
   bool step(std::uint64_t rows) {
     return store_->alone([&] { return open().step(rows); });

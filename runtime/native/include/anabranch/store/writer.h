@@ -100,7 +100,7 @@ class StoreWriter {
   virtual int fd() const noexcept = 0;
   // What readers map, as this process sees it.
   virtual std::shared_ptr<const Generation> generation() const noexcept = 0;
-  // Of the last applied change.
+  // Of the last applied change. Any thread.
   virtual std::uint32_t version() const noexcept = 0;
 
   // Begins a change. Throws std::logic_error where one is open, StoreFull at the last version.

@@ -46,6 +46,9 @@ PendingFile::PendingFile(const std::string& folder, const std::string& name) : n
       name.find('\0') != std::string::npos) {
     throw std::invalid_argument("the name of a segment is not the name of a file");
   }
+  if (folder.find('\0') != std::string::npos) {
+    throw std::invalid_argument("the folder of a segment has a null byte in its name");
+  }
   folder_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (folder_ < 0) throw_errno(errno, "cannot open the folder of a segment");
   try {

@@ -1,8 +1,9 @@
 // The writer's state, which a change and a growth keep alive too.
 //
-// Thread-safety: one thread; `memory` and `generation` never change.
+// Thread-safety: one thread; `memory` and `generation` never change, `version` may be read by any.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -36,7 +37,7 @@ struct WriterCore {
   std::shared_ptr<const MappedRegion> region;
   std::vector<TableBooks> tables;
   std::shared_ptr<const Generation> generation;  // null until published
-  std::uint32_t version;
+  std::atomic<std::uint32_t> version;
   std::uint32_t floor;  // no version below it is retained
   bool change_open = false;
   bool succeeded = false;                     // a growth was finished: a new writer goes on
