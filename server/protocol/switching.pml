@@ -6,7 +6,9 @@
  *
  * The supervisor may die between any two of its steps. The launcher replaces it by one that knows
  * nothing but the shared word and what is durable; workers serve on meanwhile. A worker may die at
- * any moment and comes back with nothing.
+ * any moment and comes back with nothing; the second one may be fresh at the start, so that the only
+ * one who has what is current may die. Nobody knows then what the word stands for, and requests are
+ * refused until something else is current.
  *
  * An epoch is a number, a content is what was to be served under it. Every switch has a content of
  * its own, so that two states under one epoch are seen as what they are.
@@ -20,6 +22,7 @@
  *              floor, which follows the leases
  *   DECIDED    what a request reads was decided durably
  *   QUORUM     when an epoch becomes current, every worker whose doors are open has prepared it
+ *   STRANGER   no request reads what the supervisor does not know of
  *
  * Each of these leaves a rule out and must give a counterexample:
  *   EARLY_RELEASE      a worker releases old epochs without asking whether a request reads one
@@ -27,7 +30,9 @@
  *   JOIN_UNASKED       a worker that joins in mid-switch opens its doors without having prepared
  *   HASTY_SUCCESSOR    a new supervisor does not wait for the hellos of workers that serve
  *   REUSED_EPOCH       a new supervisor counts on from the shared word alone
- *   HIDDEN_BUILD       a hello leaves out what is still being built
+ *   HIDDEN_BUILD       a worker goes on with its builds, and says hello without them
+ *   CURRENT_BUILD      as that, but only with a build of what is current: where all who had that
+ *                      died, it becomes ready behind the back of a supervisor that begins anew
  *   OLD_CHANNEL        a worker goes on reading what the dead supervisor sent
  *   FORGOTTEN_LEASE    a new supervisor takes old epochs for released
  *   PUBLISHED_FIRST    the word is stored before the decision is durable
@@ -37,7 +42,7 @@
 #define EPOCHS 3            /* 1 is current at the start, so there are two switches */
 #endif
 #ifndef WORKER_DEATHS
-#define WORKER_DEATHS 1     /* one worker always survives and knows what is current */
+#define WORKER_DEATHS 1
 #endif
 #ifndef SUPERVISOR_DEATHS
 #define SUPERVISOR_DEATHS 1
@@ -72,8 +77,9 @@ bit greeted[WORKERS];       /* hello came; a member of every quorum from now on 
 bit has_current[WORKERS];
 bit has_acked[WORKERS];     /* the switch at work */
 bit joined[WORKERS];        /* it was told to open its doors, or had them open */
+bit known = 1;              /* what the word stands for: some worker had it when this one began */
 byte lease[WORKERS];        /* oldest epoch that it may read */
-byte newest[WORKERS];       /* while gathering: newest epoch that it has or builds */
+byte newest[WORKERS];       /* while gathering: newest epoch that it has */
 
 /* --- workers ---------------------------------------------------------------------------------- */
 
@@ -125,9 +131,6 @@ inline newest_held(w, result) {
   :: result > 0 && HELD(w, result) == 0 -> result--
   :: else -> break
   od;
-#ifndef HIDDEN_BUILD
-  if :: building[w] > result -> result = building[w] :: else fi
-#endif
 }
 
 /* --- worker: control -------------------------------------------------------------------------- */
@@ -177,6 +180,13 @@ proctype Control(byte w) {
 #ifndef OLD_CHANNEL
        do :: nempty(to_worker[w]) -> to_worker[w]?_, _, _ :: empty(to_worker[w]) -> break od;
 #endif
+#ifdef CURRENT_BUILD
+       if :: building[w] != word -> building[w] = 0; built[w] = 0 :: else fi;
+#else
+#ifndef HIDDEN_BUILD
+       building[w] = 0; built[w] = 0;
+#endif
+#endif
        peer[w] = supervisor;
        oldest_held(w, e); newest_held(w, c);
        tell(Hello, w, e, c, HELD(w, word) != 0);
@@ -206,6 +216,7 @@ proctype Control(byte w) {
 
 /* What a request finds under the epoch that it refers to. */
 inline look(w) {
+  assert(known);                                                               /* STRANGER */
   assert(HELD(w, reading[w]) != 0);                                            /* FREED */
   assert(HELD(w, reading[w]) == published[reading[w]]);                        /* MIXTURE */
   assert(durable[reading[w]] == published[reading[w]]);                        /* DECIDED */
@@ -219,7 +230,7 @@ proctype Request(byte w) {
   do
 #ifndef LATE_REFERENCE
   :: atomic { /* The word is loaded and the reference taken under one lock. */
-       doors[w] && reading[w] == 0 ->
+       doors[w] && reading[w] == 0 && (known || HELD(w, word) != 0) ->
        reading[w] = word;
        look(w)
      }
@@ -257,7 +268,7 @@ inline greet(w, oldest, upto, has) {
   i = word + 1;
   do :: i <= upto -> ask(w, Abort, i, 0); i++ :: else -> break od;
   i = 0;
-  if :: !has -> ask(w, Prepare, word, published[word]) :: else fi;
+  if :: !has && known -> ask(w, Prepare, word, published[word]) :: else fi;
 #ifdef JOIN_UNASKED
   has_acked[w] = 1
 #else
@@ -269,7 +280,7 @@ inline greet(w, oldest, upto, has) {
 /* A worker that has what is current, and what is decided already, opens its doors. */
 inline let_in(w) {
   if
-  :: greeted[w] && !joined[w] && has_current[w] &&
+  :: greeted[w] && !joined[w] && (has_current[w] || !known) &&
      ((phase != Agreed && phase != Decided) || has_acked[w]) ->
      joined[w] = 1;
      if :: !doors[w] -> ask(w, Joined, 0, 0) :: else fi
@@ -286,7 +297,7 @@ inline store_word() {
   assert(epoch > word);                                                        /* BACKWARDS */
   assert(!doors[0] || HELD(0, epoch) == content);                              /* QUORUM */
   assert(!doors[1] || HELD(1, epoch) == content);                              /* QUORUM */
-  published[epoch] = content; word = epoch;
+  published[epoch] = content; word = epoch; known = 1;
   free_for_all()
 }
 
@@ -358,6 +369,7 @@ proctype Supervisor() {
   :: atomic {
        phase == Gathering && ROOM && MAY_BEGIN ->
        phase = Idle;
+       known = has_current[0] || has_current[1];
 #ifdef REUSED_EPOCH
        last_epoch = word;
 #endif
@@ -429,11 +441,12 @@ proctype Supervisor() {
 init {
   atomic {
     published[1] = 1; durable[1] = 1;
-    HELD(0, 1) = 1; HELD(1, 1) = 1;
-    alive[0] = 1; alive[1] = 1; doors[0] = 1; doors[1] = 1;
-    greeted[0] = 1; greeted[1] = 1; has_current[0] = 1; has_current[1] = 1;
-    joined[0] = 1; joined[1] = 1;
-    lease[0] = 1; lease[1] = 1;
+    HELD(0, 1) = 1; alive[0] = 1; alive[1] = 1;
+    doors[0] = 1; greeted[0] = 1; has_current[0] = 1; joined[0] = 1; lease[0] = 1;
+    if
+    :: HELD(1, 1) = 1; doors[1] = 1; greeted[1] = 1; has_current[1] = 1; joined[1] = 1; lease[1] = 1
+    :: to_supervisor!Hello, 1, 0, 0, 0, 0
+    fi;
     run Supervisor();
     run Control(0); run Control(1);
     run Request(0); run Request(1)

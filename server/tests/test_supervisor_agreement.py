@@ -168,6 +168,20 @@ def test_a_switch_is_given_up_before_its_decision_and_never_afterwards() -> None
     assert agreement.decided("ctr")[0] == Publish(change)
 
 
+def test_models_are_published_in_the_order_of_their_decisions() -> None:
+    """Epochs are of one count, so the word of one model may pass that of another."""
+    agreement = _joined(W0)
+    ctr, _ = agreement.begin("ctr", _STATE)
+    cvr, _ = agreement.begin("cvr", _STATE)
+    agreement.acknowledge(W0, "ctr", ctr.epoch)
+    agreement.acknowledge(W0, "cvr", cvr.epoch)
+
+    assert agreement.decided("cvr") == [Publish(cvr), Ended(cvr)]
+    assert agreement.decided("ctr") == [Publish(ctr), Ended(ctr)]
+    assert ctr.slot != cvr.slot
+    assert agreement.begin("ctr", _STATE)[0].epoch > cvr.epoch > ctr.epoch
+
+
 # --- deaths and lateness --------------------------------------------------------------------------
 
 
@@ -399,6 +413,18 @@ def test_supervisors_share_no_epoch() -> None:
     assert agreement.acknowledge(W0, "ctr", 1) == [Send(W0, Abort("ctr", 1))]
 
 
+def test_what_nobody_has_any_more_is_begun_anew() -> None:
+    """A worker that was preparing it for an earlier supervisor has dropped it before its hello."""
+    agreement = Agreement({0: 41}, {W1: _hello(W1)}, _SLOTS, 2)
+
+    greeted = agreement.greet(W1, _hello(W1))
+    change, _ = agreement.begin("ctr", _STATE)
+
+    assert greeted == [Send(W1, Joined())]
+    assert change.epoch > 41
+    assert agreement.acknowledge(W1, "ctr", change.epoch) == [Decide(change)]
+
+
 # --- slots ----------------------------------------------------------------------------------------
 
 
@@ -505,7 +531,7 @@ class _World(RuleBasedStateMachine):
                 case Decide(change):
                     self.agreed[change.model] = change.epoch
                 case Publish(change):
-                    assert change.epoch > max(self.words.values())
+                    assert change.epoch > self.words[change.slot]
                     for worker in self.alive.values():
                         if worker.is_alive and worker.is_open:
                             assert change.epoch in worker.held.get(change.model, {})
@@ -615,11 +641,11 @@ class _World(RuleBasedStateMachine):
 
     @rule()
     def replace_supervisor(self) -> None:
-        """The supervisor dies; what was sent is lost, but for states that are being prepared."""
+        """The supervisor dies: what was sent, and what is not prepared yet, is lost."""
         living = {who: worker for who, worker in self.alive.items() if worker.is_alive}
         self.alive = living
         for worker in living.values():
-            worker.inbox = deque(one for one in worker.inbox if isinstance(one, Prepare))
+            worker.inbox.clear()
             worker.outbox.clear()
         hellos = {who: worker.hello(self.words) for who, worker in living.items()}
         words = {slot: epoch for slot, epoch in self.words.items() if epoch}

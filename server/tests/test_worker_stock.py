@@ -1,5 +1,6 @@
 """What a worker keeps of states that come and go; the versions are real, the supervisor is not."""
 
+import asyncio
 from pathlib import Path
 
 from anabranch_runtime.catalog import Catalog
@@ -18,7 +19,7 @@ class Worker:
     """A stock and what is around it."""
 
     def __init__(self) -> None:
-        self.words = SharedWords.create(1)
+        self.words = SharedWords.create(2)
         self.said: list[FromWorker] = []
         catalog = Catalog(self.words)
         self.counting = Counting(0, catalog)
@@ -30,8 +31,8 @@ class Worker:
             self.said.append,
         )
 
-    async def prepare(self, epoch: int, state: StatePlan) -> None:
-        self.stock.prepare(Prepare("m", 0, epoch, state, urgent=True), [])
+    async def prepare(self, epoch: int, state: StatePlan, slot: int = 0) -> None:
+        self.stock.prepare(Prepare("m", slot, epoch, state, urgent=True), [])
         await until(lambda: Ack("m", epoch, 1) in self.said)
 
 
@@ -49,4 +50,23 @@ async def test_what_was_prepared_and_aborted_is_retired_like_what_was_served(
     worker.stock.abort("m", 2)
 
     assert [one.version for one in worker.counting.retirement.due(1e12)] == [2]
+    assert worker.stock.close()
+
+
+@on_loop
+async def test_what_was_not_prepared_for_a_lost_supervisor_never_is(tmp_path: Path) -> None:
+    """The next one knows only what it is told: it may give the model another word."""
+    worker = Worker()
+    worker.words.store(0, 1)  # it is current: whoever prepared it has died meanwhile
+    worker.stock.prepare(Prepare("m", 0, 1, state_of(scale_plan(tmp_path, 1)), urgent=True), [])
+    await asyncio.sleep(0)
+
+    worker.stock.abandon()
+    told = dict(worker.stock.held())
+    await asyncio.sleep(0.01)  # the hello and its answer are on their way
+    await worker.prepare(2, state_of(scale_plan(tmp_path, 2)), slot=1)
+
+    assert told == {}
+    assert worker.said == [Ack("m", 2, 1)]
+    assert [(one.slot, one.epochs) for one in worker.stock.held().values()] == [(1, (2,))]
     assert worker.stock.close()

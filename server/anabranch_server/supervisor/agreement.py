@@ -3,7 +3,7 @@
 Each event returns what is to be done about it. Invariants, whatever the order of events:
 
 1. What is published was prepared by every worker that has joined.
-2. Epochs only rise, for a model and over all models.
+2. An epoch is given out once, over all models, and those that a word holds only rise.
 3. A switch ends exactly once: published after its decision, or aborted with everything as before.
 
 It is two-phase commit with the shared word as the commit message; see docs/processes.md.
@@ -80,8 +80,8 @@ class Agreement:
         hellos: what workers said who served before this supervisor began; they are greeted
             afterwards, as others are.
         slots: number of shared words.
-        incarnation: of the supervisor, from 1. Each has epochs of its own: a worker may still be
-            preparing one that it was told of by an earlier supervisor.
+        incarnation: of the supervisor, from 1. Each has epochs of its own, so that what was for an
+            earlier supervisor is never taken for an answer to this one.
     """
 
     def __init__(
