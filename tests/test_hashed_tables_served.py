@@ -113,7 +113,8 @@ def server(
         tables={f"t{index}": Rows(table.keys, table.values) for index, table in enumerate(tables)},
     )
     (scratch / "run").mkdir()
-    with started_server(repository, scratch / "run", "--workers", "2") as running:
+    options = ("--workers", "2")
+    with started_server(repository, scratch / "run", *options, timeout_s=600.0) as running:
         yield running
 
 
