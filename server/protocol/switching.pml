@@ -29,7 +29,6 @@
  *   LATE_REFERENCE     a request loads the word first and takes its reference later
  *   JOIN_UNASKED       a worker that joins in mid-switch opens its doors without having prepared
  *   HASTY_SUCCESSOR    a new supervisor does not wait for the hellos of workers that serve
- *   REUSED_EPOCH       a new supervisor counts on from the shared word alone
  *   HIDDEN_BUILD       a worker goes on with its builds, and says hello without them
  *   CURRENT_BUILD      as that, but only with a build of what is current: where all who had that
  *                      died, it becomes ready behind the back of a supervisor that begins anew
@@ -370,9 +369,6 @@ proctype Supervisor() {
        phase == Gathering && ROOM && MAY_BEGIN ->
        phase = Idle;
        known = has_current[0] || has_current[1];
-#ifdef REUSED_EPOCH
-       last_epoch = word;
-#endif
        if
        :: greeted[0] ->
           one = lease[0]; has = has_current[0];
