@@ -2,13 +2,10 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from anabranch_runtime.store import Capacity, Growth
+from anabranch_runtime.store import Change as RowChange
 from anabranch_wire.errors import Unavailable
-
-if TYPE_CHECKING:
-    from anabranch_runtime.store import Capacity, Growth
-    from anabranch_runtime.store import Change as RowChange
 
 __all__ = ["Alteration", "Growing", "NoRoom", "Rewriting"]
 
@@ -28,7 +25,7 @@ class Rewriting:
     """
 
     version: int
-    fill: "Callable[[RowChange], None]"
+    fill: Callable[[RowChange], None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,8 +39,8 @@ class Growing:
     """
 
     version: int
-    growth: "Growth"
-    capacities: "Sequence[Capacity]"
+    growth: Growth
+    capacities: Sequence[Capacity]
 
 
 Alteration = Rewriting | Growing

@@ -4,10 +4,9 @@ Policy on plain values: no clock, thread or memory.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from anabranch_runtime.store import Capacity, TableStats
+from anabranch_runtime.store import Capacity, TableStats
 
 __all__ = ["grown", "is_short"]
 
@@ -24,8 +23,8 @@ _NOTHING: Final[Mapping[int, int]] = {}
 
 
 def is_short(
-    stats: "Sequence[TableStats]",
-    capacities: "Sequence[Capacity]",
+    stats: Sequence[TableStats],
+    capacities: Sequence[Capacity],
     incoming: Mapping[int, int] = _NOTHING,
 ) -> bool:
     """Return whether a generation should give way to one with more room.
@@ -46,10 +45,10 @@ def is_short(
 
 
 def grown(
-    stats: "Sequence[TableStats]",
-    capacities: "Sequence[Capacity]",
+    stats: Sequence[TableStats],
+    capacities: Sequence[Capacity],
     incoming: Mapping[int, int] = _NOTHING,
-) -> "tuple[Capacity, ...]":
+) -> tuple[Capacity, ...]:
     """Return the room of a generation that takes over; never less than there is.
 
     A new generation begins without retired rows and dead keys, so a table that had room enough for
@@ -60,8 +59,6 @@ def grown(
         capacities: of each table.
         incoming: table -> rows that a change is about to bring.
     """
-    from anabranch_runtime.store import Capacity
-
     sizes = []
     for index, table, capacity in _tables(stats, capacities):
         coming = incoming.get(index, 0)
@@ -78,7 +75,7 @@ def grown(
 
 
 def _tables(
-    stats: "Sequence[TableStats]", capacities: "Sequence[Capacity]"
-) -> "Iterator[tuple[int, TableStats, Capacity]]":
+    stats: Sequence[TableStats], capacities: Sequence[Capacity]
+) -> Iterator[tuple[int, TableStats, Capacity]]:
     for index, (table, capacity) in enumerate(zip(stats, capacities, strict=True)):
         yield index, table, capacity

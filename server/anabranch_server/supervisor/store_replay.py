@@ -5,7 +5,7 @@ from typing import Final
 
 from anabranch_runtime.store import Capacity, Segment, StoreWriter
 from anabranch_runtime.store import Change as RowChange
-from anabranch_server.supervisor.store_sizes import check_room
+from anabranch_server.supervisor.store_sizes import check_room, generation_bytes, less
 from anabranch_wire.errors import Unavailable
 
 __all__ = ["replayed"]
@@ -38,8 +38,9 @@ def replayed(
     writer = StoreWriter.create(segment, capacities)
     for fill in fills:
         while not _change(writer, fill):
+            left = less(available_bytes, generation_bytes(segment.tables, capacities))
             capacities = [Capacity(2 * one.arena_rows, 2 * one.keys) for one in capacities]
-            check_room(segment.tables, capacities, available_bytes)
+            check_room(segment.tables, capacities, left)
             growth = writer.grow(capacities)
             while not growth.step(_STEP_ROWS):
                 pass

@@ -1,13 +1,10 @@
 """What a scrape shows of the tables of a model."""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from anabranch_server.metrics import Value
 from anabranch_server.processes.plans import GenerationPlan, StatePlan
-
-if TYPE_CHECKING:
-    from anabranch_server.supervisor.version_store import VersionStore
+from anabranch_server.supervisor.version_store import VersionStore
 
 __all__ = ["store_values"]
 
@@ -15,7 +12,7 @@ __all__ = ["store_values"]
 def store_values(
     model: str,
     state: StatePlan,
-    stores: "Sequence[tuple[GenerationPlan, VersionStore]]",
+    stores: Sequence[tuple[GenerationPlan, VersionStore]],
     leases: tuple[int, float],
 ) -> Iterator[Value]:
     """Yield the values of a model that has tables.

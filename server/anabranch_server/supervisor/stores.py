@@ -9,10 +9,12 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
+from anabranch_runtime.store import Base
+from anabranch_runtime.store import Change as RowChange
 from anabranch_server.processes.packets import MAX_DESCRIPTORS
 from anabranch_server.processes.plans import (
     DESCRIPTORS_EACH,
@@ -25,12 +27,8 @@ from anabranch_server.supervisor.effects import Change
 from anabranch_server.supervisor.numbering import first_number
 from anabranch_server.supervisor.participants import Draft
 from anabranch_server.supervisor.store_growth import grown, is_short
+from anabranch_server.supervisor.version_store import VersionStore
 from anabranch_wire.errors import AnabranchError, NotFound, TooLarge
-
-if TYPE_CHECKING:
-    from anabranch_runtime.store import Base
-    from anabranch_runtime.store import Change as RowChange
-    from anabranch_server.supervisor.version_store import VersionStore
 
 __all__ = ["Stores", "Switcher"]
 
@@ -42,7 +40,7 @@ _AGAIN_S: Final = 10.0
 _MOST: Final = (MAX_DESCRIPTORS - 1) // DESCRIPTORS_EACH
 """Versions of one model that may have stores; a packet takes no more descriptors."""
 
-Fill = Callable[["RowChange"], None]
+Fill = Callable[[RowChange], None]
 Decide = Callable[[int], Awaitable[None]]
 _Key = tuple[int, str]
 """Version number and identity of its files."""
@@ -70,11 +68,11 @@ class _Model:
         looking: whether there is room, or begins to make it.
     """
 
-    stores: "dict[_Key, VersionStore]" = field(default_factory=dict)
+    stores: dict[_Key, VersionStore] = field(default_factory=dict)
     epochs: dict[int, tuple[GenerationPlan, ...]] = field(default_factory=dict)
     wanted: frozenset[_Key] = frozenset()
     pending: tuple[GenerationPlan, ...] = ()
-    altered: "VersionStore | None" = None
+    altered: VersionStore | None = None
     growing: dict[int, asyncio.Task[None]] = field(default_factory=dict)
     looking: asyncio.Task[None] | None = None
 
@@ -92,7 +90,7 @@ class Stores:
 
     def __init__(
         self,
-        base: "Base",
+        base: Base,
         incarnation: int,
         available_bytes: Callable[[], int | None],
         committed: Callable[[VersionPlan], Iterable[Fill]] = lambda version: (),
@@ -224,7 +222,7 @@ class Stores:
             await self._make_room(model, version, incoming)
             return await self._switcher.alter(model, Rewriting(version, fill), decide)
 
-    def stores(self, model: str) -> "Sequence[tuple[GenerationPlan, VersionStore]]":
+    def stores(self, model: str) -> Sequence[tuple[GenerationPlan, VersionStore]]:
         """Return what is current of a model: which generation is read, and its store."""
         known = self._models.get(model)
         if known is None or not known.epochs:
@@ -240,9 +238,7 @@ class Stores:
 
     # --- steps ----------------------------------------------------------------------------------
 
-    async def _create(self, version: VersionPlan) -> "VersionStore":
-        from anabranch_server.supervisor.version_store import VersionStore  # with the first table
-
+    async def _create(self, version: VersionPlan) -> VersionStore:
         assert version.store is not None, "asked for versions with a store alone"
         return await VersionStore.create(
             version.store,
@@ -269,13 +265,13 @@ class Stores:
             case Growing(growth=growth, capacities=capacities):
                 await store.take_over(growth, capacities, self._next())
 
-    def _current(self, model: str, version: int) -> "tuple[VersionStore, GenerationPlan]":
+    def _current(self, model: str, version: int) -> tuple[VersionStore, GenerationPlan]:
         for plan, store in self.stores(model):
             if plan.version == version:
                 return store, plan
         raise NotFound(f"model {model!r} has no tables of a version {version} in memory")
 
-    def _holder(self, number: int) -> "VersionStore":
+    def _holder(self, number: int) -> VersionStore:
         """Return the store that has a generation."""
         return next(
             store
@@ -368,7 +364,7 @@ def _key(version: VersionPlan) -> _Key:
     return version.version, version.identity
 
 
-def _generation(store: "VersionStore") -> GenerationPlan:
+def _generation(store: VersionStore) -> GenerationPlan:
     """Return what is read of a store once the switch at work is over."""
     staged, newest = store.staged_version, store.newest
     return newest if staged is None else msgspec.structs.replace(newest, store_version=staged)

@@ -1,7 +1,7 @@
 """Tables as the admin doors show them: sizes, what was found and missed, single rows."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
@@ -10,10 +10,8 @@ from anabranch_server.administration import RowView, TableView
 from anabranch_server.processes.plans import GenerationPlan, StatePlan
 from anabranch_server.supervisor.store_sizes import arena_bytes, base_bytes, index_bytes
 from anabranch_server.supervisor.stores import Stores
+from anabranch_server.supervisor.version_store import VersionStore
 from anabranch_wire.errors import InvalidInput, NotFound, Unavailable
-
-if TYPE_CHECKING:
-    from anabranch_server.supervisor.version_store import VersionStore
 
 __all__ = ["TableAdministration"]
 
@@ -87,7 +85,7 @@ class TableAdministration:
             for key, row, is_there in zip(keys, values, present.tolist(), strict=True)
         ]
 
-    def _store(self, model: str) -> "tuple[GenerationPlan, VersionStore] | None":
+    def _store(self, model: str) -> tuple[GenerationPlan, VersionStore] | None:
         """Return which generation the default version reads, and its store."""
         state = self._states().get(model)
         if state is None or state.default is None:

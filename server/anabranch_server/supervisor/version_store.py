@@ -9,8 +9,6 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -21,21 +19,19 @@ from anabranch_runtime.store import (
     Capacity,
     Growth,
     Keys,
-    Segment,
     SegmentTable,
-    StoreBytes,
     StoreWriter,
-    TableStats,
 )
 from anabranch_runtime.store import Change as RowChange
 from anabranch_server.processes.plans import GenerationPlan, StorePlan
 from anabranch_server.supervisor.alterations import NoRoom
-from anabranch_server.supervisor.store_replay import replayed
+from anabranch_server.supervisor.store_figures import StoreFigures
+from anabranch_server.supervisor.store_opening import OpenStore, open_store
 from anabranch_server.supervisor.store_sizes import check_room
 from anabranch_server.supervisor.uninterrupted import to_the_end
 from anabranch_wire.errors import Unavailable
 
-__all__ = ["StoreFigures", "VersionStore"]
+__all__ = ["VersionStore"]
 
 _log = logging.getLogger(__name__)
 
@@ -44,21 +40,6 @@ _STEP_ROWS: Final = 200_000
 
 T = TypeVar("T")
 Fill = Callable[[RowChange], None]
-
-
-@dataclass(frozen=True, slots=True)
-class StoreFigures:
-    """How a store stands; a value of its own.
-
-    Attributes:
-        tables: of each table.
-        memory: of its newest generation.
-        huge_pages: share of that memory in huge pages.
-    """
-
-    tables: tuple[TableStats, ...]
-    memory: StoreBytes
-    huge_pages: float
 
 
 class VersionStore:
@@ -72,7 +53,7 @@ class VersionStore:
         figures: as they were when they were last looked at.
     """
 
-    def __init__(self, plan: StorePlan, version: int, number: int, made: "_Made") -> None:
+    def __init__(self, plan: StorePlan, version: int, number: int, made: OpenStore) -> None:
         self.plan = plan
         self.tables: tuple[SegmentTable, ...] = made.segment.tables
         self.figures = made.figures
@@ -102,7 +83,8 @@ class VersionStore:
             version: number of the version.
             number: of the generation.
             base: where base rows live.
-            available_bytes: memory that it may take; None where that is not known.
+            available_bytes: memory that it may take, a copy of the segment included; None where
+                that is not known.
             fills: what has changed since the segment was made.
 
         Raises:
@@ -110,7 +92,7 @@ class VersionStore:
             Unavailable: the segment is gone.
             Corrupt, Unsupported: the segment is damaged, or of a newer release.
         """
-        made = await asyncio.to_thread(_make, plan, base, available_bytes, fills)
+        made = await asyncio.to_thread(open_store, plan, base, available_bytes, fills)
         return cls(plan, version, number, made)
 
     # --- what there is --------------------------------------------------------------------------
@@ -303,7 +285,7 @@ class VersionStore:
 
     async def _look(self) -> None:
         writer, tables = self._newest_writer(), len(self.tables)
-        self.figures = await _whole(lambda: _figures(writer, tables))
+        self.figures = await _whole(lambda: StoreFigures.of(writer, tables))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
@@ -314,54 +296,6 @@ class VersionStore:
         self._tasks.discard(task)
         if not task.cancelled() and (fault := task.exception()) is not None:
             _log.error("work on a store failed", exc_info=fault, extra={"event": "internal_error"})
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Made:
-    """A store as it begins.
-
-    Attributes:
-        segment: what lies under it.
-        descriptor: that others map the segment from; belongs to the store.
-        writer: of its generation.
-        capacities: room of that.
-        figures: of that.
-    """
-
-    segment: Segment
-    descriptor: int
-    writer: StoreWriter
-    capacities: tuple[Capacity, ...]
-    figures: StoreFigures
-
-
-def _make(plan: StorePlan, base: Base, available_bytes: int | None, fills: Iterable[Fill]) -> _Made:
-    """See `VersionStore.create`; any thread."""
-    rooms: Sequence[Capacity] = [Capacity(one.arena_rows, one.keys) for one in plan.capacities]
-    descriptor = -1
-    try:
-        path = Path(plan.segment)
-        segment = Segment.open(path, base=base, available_bytes=available_bytes)
-        copy = segment.memory_fd
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if copy is None else os.dup(copy)
-        writer, rooms = replayed(segment, rooms, fills, available_bytes)
-        figures = _figures(writer, len(segment.tables))
-    except BaseException as error:
-        if descriptor >= 0:
-            os.close(descriptor)
-        if isinstance(error, OSError):
-            text = f"the tables of the version cannot be opened: {error.strerror}"
-            raise Unavailable(text) from None
-        raise
-    return _Made(segment, descriptor, writer, tuple(rooms), figures)
-
-
-def _figures(writer: StoreWriter, tables: int) -> StoreFigures:
-    return StoreFigures(
-        tuple(writer.stats(index) for index in range(tables)),
-        writer.memory(),
-        writer.huge_page_ratio(),
-    )
 
 
 async def _whole(work: Callable[[], T]) -> T:

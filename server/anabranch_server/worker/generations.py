@@ -6,16 +6,13 @@ holds a view of it; it is unmapped by a thread that holds up no request.
 
 import os
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
 
 from anabranch_runtime.row_source import StoreView
+from anabranch_runtime.store import Generation, Residency, Segment
 from anabranch_server.processes.packets import close_all
 from anabranch_server.processes.plans import DESCRIPTORS_EACH, GenerationPlan
 from anabranch_server.worker.threads import FreshThreads
 from anabranch_wire.errors import Internal, Unavailable
-
-if TYPE_CHECKING:
-    from anabranch_runtime.store import Generation, Residency, Segment
 
 __all__ = ["Generations"]
 
@@ -28,7 +25,7 @@ class Generations:
         threads: where mapping and unmapping happen.
     """
 
-    def __init__(self, residency: "Residency", threads: FreshThreads) -> None:
+    def __init__(self, residency: Residency, threads: FreshThreads) -> None:
         self._residency: Residency = residency
         self._threads = threads
         self._mapped: dict[int, Generation] = {}
@@ -71,7 +68,7 @@ class Generations:
 
     async def _map(
         self, number: int, segment: str, fds: Sequence[int], *, idle: bool
-    ) -> "Generation":
+    ) -> Generation:
         if len(fds) != DESCRIPTORS_EACH:
             raise Internal(f"generation {number} came with {len(fds)} descriptors")
         residency, known = self._residency, self._segments.get(segment)
@@ -82,9 +79,7 @@ class Generations:
             close_all(own)
             raise Unavailable(f"the tables cannot be mapped: {error.strerror}") from None
 
-        def work() -> "tuple[Segment, Generation]":
-            from anabranch_runtime.store import Generation, Segment
-
+        def work() -> tuple[Segment, Generation]:
             try:
                 base = Segment.map(own[0], residency=residency) if known is None else known
                 return base, Generation.map(own[1], base)

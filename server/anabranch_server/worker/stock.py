@@ -12,12 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from anabranch_runtime.backends import DenseBackend, load_backend
 from anabranch_runtime.catalog import Catalog
 from anabranch_runtime.served import ServedVersion
 from anabranch_runtime.session_group import SessionGroup
+from anabranch_runtime.store import Residency
 from anabranch_server.processes.messages import (
     Ack,
     CannotPrepare,
@@ -43,9 +44,6 @@ from anabranch_server.worker.shelf import PreparedState, Shelf
 from anabranch_server.worker.threads import FreshThreads
 from anabranch_wire.errors import AnabranchError, Conflict, Internal
 
-if TYPE_CHECKING:
-    from anabranch_runtime.store import Residency
-
 __all__ = ["Stock", "WorkerPlace"]
 
 _log = logging.getLogger(__name__)
@@ -68,7 +66,7 @@ class WorkerPlace:
     index: int
     incarnation: int
     max_repeated_bytes: int
-    residency: "Residency" = "populated"
+    residency: Residency = "populated"
 
 
 class Stock:
