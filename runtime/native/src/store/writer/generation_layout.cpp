@@ -1,6 +1,5 @@
 #include "store/writer/generation_layout.h"
 
-#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <initializer_list>
@@ -78,9 +77,6 @@ TableRecord record_of(const SegmentTable& table, const Capacity& capacity) {
   }
   record.seed = table.seed;
   record.groups = groups_for(capacity.keys);
-  // Where keys were dropped as duplicates, the segment's index is larger than it had to be; as it
-  // is it can be copied.
-  if (capacity.keys == table.rows) record.groups = std::max(record.groups, table.groups);
   return record;
 }
 
