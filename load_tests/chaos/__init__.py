@@ -1,16 +1,27 @@
 """Kills processes of a server under load, and says whether anything but the unavoidable failed."""
 
-from chaos.judging import Complaint, Kill, Victim, complaints
-from chaos.killing import MODEL, Outcome, Rules, kill_at_random, request_of
+from chaos.holdings import Held, leaks
+from chaos.judging import Complaint, Kill, Known, Victim, complaints
+from chaos.killing import Outcome, Rules, kill_at_random
+from chaos.stages import limited_to, staged_server
+from chaos.subjects import REWRITTEN, TABLED, TELLING, Subject, requests_of
 
 __all__ = [
-    "MODEL",
+    "REWRITTEN",
+    "TABLED",
+    "TELLING",
     "Complaint",
+    "Held",
     "Kill",
+    "Known",
     "Outcome",
     "Rules",
+    "Subject",
     "Victim",
     "complaints",
     "kill_at_random",
-    "request_of",
+    "leaks",
+    "limited_to",
+    "requests_of",
+    "staged_server",
 ]

@@ -7,22 +7,29 @@ import signal
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from anabranch_testing.server_processes import ServerProcesses, owned_ports, wait_until
+import msgspec
+
+from anabranch_testing.server_processes import Role, ServerProcesses, owned_ports, wait_until
 from anabranch_testing.servers import RunningServer
-from anabranch_testing.telling_models import INPUT_WIDTH, publish_telling
-from chaos.judging import Complaint, Kill, Victim, complaints
-from openloop import Answer, Background, HttpTransport, Plan, Result, post
+from chaos.holdings import Held, held_by, leaks
+from chaos.judging import Complaint, Kill, Known, Victim, complaints
+from chaos.subjects import Subject, requests_of
+from openloop import Answer, Background, HttpTransport, Plan, Result
 
-__all__ = ["MODEL", "Outcome", "Rules", "kill_at_random", "request_of"]
+__all__ = ["Outcome", "Rules", "kill_at_random"]
 
-MODEL: Final = "telling"
 _BACK_S: Final = 60.0
+_QUIET_S: Final = 20.0
+"""How long what passed may take to be let go."""
+
+_LOOK_S: Final = 0.1
 _HEADERS: Final = ("Anabranch-Model-Version",)
 
 
@@ -59,6 +66,9 @@ class Outcome:
         complaints: rules that were broken.
         back_s: how long the server took to be whole again, after each kill.
         versions: version that was served in the end.
+        marker: of the rows in the end; 0 where they do not change.
+        before: what the processes held once the version had changed a few times.
+        after: what they held when all was quiet.
     """
 
     result: Result
@@ -66,22 +76,19 @@ class Outcome:
     complaints: tuple[Complaint, ...]
     back_s: tuple[float, ...]
     versions: int
+    marker: int
+    before: dict[Role, Held]
+    after: dict[Role, Held]
 
 
-def request_of(address: str) -> bytes:
-    """Return a whole request for two rows."""
-    tensor = {
-        "name": "x", "shape": [2, INPUT_WIDTH], "datatype": "FP32", "data": [0.5] * 2 * INPUT_WIDTH,
-    }  # fmt: skip
-    body = json.dumps({"inputs": [tensor]}).encode()
-    return post(address, f"/v2/models/{MODEL}/infer", body, {"Content-Type": "application/json"})
-
-
-def kill_at_random(server: RunningServer, repository: Path, workers: int, rules: Rules) -> Outcome:
+def kill_at_random(
+    server: RunningServer, subject: Subject, repository: Path, workers: int, rules: Rules
+) -> Outcome:
     """Load, publish and kill; return when everything is back and a last version is served.
 
     Args:
         server: serves `repository`, which has version 1 of the model.
+        subject: the model.
         repository: where versions are published.
         workers: that it was started with.
         rules: how.
@@ -89,35 +96,64 @@ def kill_at_random(server: RunningServer, repository: Path, workers: int, rules:
     Raises:
         TimeoutError: something did not come back by itself.
     """
-    answers: list[Answer] = []
+    answers = _Answers()
     plan = Plan(rate=rules.rate, seconds=36_000, connections=rules.connections, timeout_s=20.0)
     transport = HttpTransport(server.http, _HEADERS, keep_bodies=True)
     draw = random.Random(rules.seed)
-    story = _Story(server, repository / MODEL, workers, rules)
+    story = _Story(server, subject, repository / subject.model, workers, rules)
     end = time.monotonic() + rules.seconds
-    with Background(plan, transport, [request_of(server.http)], answers.append) as load:
+    with Background(plan, transport, requests_of(subject, server.http), answers.take) as load:
+        story.pass_time(2.5 * rules.publish_s)
+        before = story.held()
         while not story.kills or time.monotonic() < end:
+            if time.monotonic() > end + _BACK_S:
+                raise TimeoutError(f"{' or '.join(rules.victims)}: none was there to be killed")
             story.pass_time(draw.uniform(rules.pause_s / 2, rules.pause_s))
             story.kill(draw.choice(list(rules.victims)), draw)
         story.finish()
         result = load.finish()
+    after = story.quiet(before)
+    broken = chain(
+        complaints(answers.all, story.kills, subject.markers, story.known),
+        leaks(before, after, subject.generations),
+    )
     return Outcome(
         result,
         tuple(story.kills),
-        tuple(complaints(answers, story.kills)),
+        tuple(broken),
         tuple(story.back_s),
         story.version,
+        story.marker(),
+        before,
+        after,
     )
+
+
+class _Answers:
+    """All answers; bodies that are the same are kept once."""
+
+    def __init__(self) -> None:
+        self.all: list[Answer] = []
+        self._bodies: dict[bytes, bytes] = {}
+
+    def take(self, answer: Answer) -> None:
+        """Keep one."""
+        body = self._bodies.setdefault(answer.body, answer.body)
+        self.all.append(msgspec.structs.replace(answer, body=body))
 
 
 class _Story:
     """What happens to a server, one thing after the other."""
 
-    def __init__(self, server: RunningServer, folder: Path, workers: int, rules: Rules) -> None:
+    def __init__(
+        self, server: RunningServer, subject: Subject, folder: Path, workers: int, rules: Rules
+    ) -> None:
         self.kills: list[Kill] = []
+        self.known: list[Known] = []
         self.back_s: list[float] = []
         self.version = 1
         self._server = server
+        self._subject = subject
         self._folder = folder
         self._workers = workers
         self._rules = rules
@@ -133,7 +169,8 @@ class _Story:
             if due <= 0:
                 self._publish()
             else:
-                time.sleep(min(left, due))
+                time.sleep(min(left, due, _LOOK_S))
+                self._note_marker()
 
     def kill(self, victim: Victim, draw: random.Random) -> None:
         """Kill one, and wait until the server is whole again."""
@@ -152,6 +189,7 @@ class _Story:
             os.kill(pid, signal.SIGKILL)
             self.kills.append(kill)
         self.back_s.append(wait_until(self._is_whole, _BACK_S, f"whole after the {victim} died"))
+        self._served()
 
     def finish(self) -> None:
         """A last version must be served by every worker."""
@@ -162,10 +200,38 @@ class _Story:
             f"version {self.version} served by every worker in the end",
         )
         wait_until(self._is_whole, _BACK_S, "whole in the end")
+        self._note_marker()
+        time.sleep(0.5)  # some answers must be no older than that
+
+    def held(self) -> dict[Role, Held]:
+        """What the processes hold now."""
+        return held_by(self._processes, self._port)
+
+    def quiet(self, before: Mapping[Role, Held]) -> dict[Role, Held]:
+        """What the processes hold once they have let go of what passed, or have not in time."""
+        with suppress(TimeoutError):
+            wait_until(
+                lambda: not list(leaks(before, self.held(), self._subject.generations)),
+                _QUIET_S,
+                "quiet",
+            )
+        return self.held()
+
+    def marker(self) -> int:
+        """The last marker of rows that was decided; 0 where they do not change."""
+        for place in self._server.log.parent.glob("run*/marker"):
+            with suppress(OSError, ValueError):
+                return int(place.read_text())
+        return 0
+
+    def _note_marker(self) -> None:
+        """A change is decided when the one before is what everybody reads."""
+        if (marker := self.marker()) > 1:
+            self.known.append(Known(time.monotonic_ns(), 0, marker - 1))
 
     def _publish(self) -> None:
         self.version += 1
-        publish_telling(self._folder, self.version)
+        self._subject.publish(self._folder, self.version)
         self._published = time.monotonic()
 
     def _is_whole(self) -> bool:
@@ -183,9 +249,15 @@ class _Story:
         return [worker["state"] for worker in self._told()] == ["serving"] * self._workers
 
     def _served(self) -> list[str]:
-        """The snapshot of the model in every worker that has one, without its delta."""
-        found = (worker["snapshots"].get(MODEL, "") for worker in self._told())
-        return [snapshot.partition("+")[0] for snapshot in found]
+        """The snapshot of the model in every worker that has one, without its delta.
+
+        Where it is the same one everywhere, nothing older may be seen from now on.
+        """
+        found = (worker["snapshots"].get(self._subject.model, "") for worker in self._told())
+        served = [snapshot.partition("+")[0] for snapshot in found]
+        if len(served) == self._workers and len(set(served)) == 1 and served[0]:
+            self.known.append(Known(time.monotonic_ns(), int(served[0])))
+        return served
 
     def _told(self) -> list[dict[str, Any]]:
         """What the admin port says of workers; nothing while it does not answer."""

@@ -1,13 +1,26 @@
 """Every failure that no kill explains is a complaint, and every one that it explains is not."""
 
+import json
 from typing import Any
 
 import pytest
 
-from chaos import Complaint, Kill, complaints
+from chaos import Complaint, Kill, Known, complaints
 from openloop import Answer
 
 SECOND = 1_000_000_000
+
+
+MARKERS = frozenset({"low", "high"})
+
+
+def scores(version: float, *more: float) -> bytes:
+    return json.dumps({"outputs": [{"name": "y", "data": [version, *more]}]}).encode()
+
+
+def rows(version: float, low: float, high: float) -> bytes:
+    outputs = {"dense": version, "low": low, "high": high}
+    return json.dumps({"outputs": [{"name": n, "data": [x]} for n, x in outputs.items()]}).encode()
 
 
 def answer(**changes: Any) -> Answer:
@@ -21,13 +34,18 @@ def answer(**changes: Any) -> Answer:
         "recorded": ("7",),
         "connection": 3,
         "local_port": 4000,
-        "body": b'{"outputs":[{"name":"y","data":[7.0,7.0]}]}',
+        "body": scores(7),
     }
     return Answer(**{**values, **changes})
 
 
-def rules(*answers: Answer, kills: tuple[Kill, ...] = ()) -> list[str]:
-    return [complaint.rule for complaint in complaints(answers, kills)]
+def rules(
+    *answers: Answer,
+    kills: tuple[Kill, ...] = (),
+    markers: frozenset[str] = frozenset(),
+    known: tuple[Known, ...] = (),
+) -> list[str]:
+    return [complaint.rule for complaint in complaints(answers, kills, markers, known)]
 
 
 RESET = {"outcome": "reset", "status": None, "recorded": (), "body": b"", "ended_ns": 11 * SECOND}
@@ -74,17 +92,55 @@ def test_no_kill_explains_another_failure(failure: dict[str, Any]) -> None:
 
 
 def test_a_version_that_goes_back_on_one_connection_is_a_complaint() -> None:
-    old = answer(recorded=("6",), body=b'{"data":[6.0]}', sent_ns=11 * SECOND)
+    old = answer(recorded=("6",), body=scores(6), sent_ns=11 * SECOND)
 
     assert rules(old, answer()) == ["backwards"]
     assert rules(answer(), answer(**{**{"connection": 4}, "sent_ns": 12 * SECOND})) == []
 
 
-def test_versions_that_differ_between_connections_are_none() -> None:
-    old = answer(recorded=("6",), body=b'{"data":[6.0]}', sent_ns=11 * SECOND, connection=9)
+def test_versions_that_differ_between_connections_at_one_time_are_none() -> None:
+    old = answer(recorded=("6",), body=scores(6), sent_ns=10 * SECOND + 500, connection=9)
 
     assert rules(answer(), old) == []
 
 
+def test_a_version_behind_one_that_another_connection_saw_is_a_complaint() -> None:
+    old = answer(recorded=("6",), body=scores(6), sent_ns=11 * SECOND, connection=9)
+
+    assert rules(answer(), old) == ["stale"]
+
+
+def test_a_version_behind_what_was_current_everywhere_is_a_complaint() -> None:
+    known = (Known(11 * SECOND, 8), Known(9 * SECOND, 6))
+
+    assert rules(answer(), known=known) == []
+    assert rules(answer(sent_ns=12 * SECOND), known=known) == ["lost"]
+
+
 def test_an_answer_of_another_version_than_it_says_is_a_complaint() -> None:
-    assert rules(answer(body=b'{"data":[6]}')) == ["mixed"]
+    assert rules(answer(body=scores(6))) == ["mixed"]
+
+
+def test_one_number_of_another_version_in_an_answer_is_a_complaint() -> None:
+    assert rules(answer(body=scores(7, 7, 6))) == ["mixed"]
+
+
+def test_rows_of_another_version_than_the_weights_are_a_complaint() -> None:
+    assert rules(answer(body=rows(7, 7, 7))) == []
+    assert rules(answer(body=rows(7, 6, 6))) == ["mixed"]
+    assert rules(answer(body=rows(6, 7, 7))) == ["mixed"]
+
+
+def test_rows_of_two_markers_are_a_complaint() -> None:
+    assert rules(answer(body=rows(7, 30, 30)), markers=MARKERS) == []
+    assert rules(answer(body=rows(7, 30, 31)), markers=MARKERS) == ["mixed"]
+
+
+def test_markers_that_go_back_are_a_complaint() -> None:
+    new = answer(body=rows(7, 30, 30))
+    old = answer(body=rows(7, 29, 29), sent_ns=11 * SECOND)
+    elsewhere = answer(body=rows(7, 29, 29), sent_ns=11 * SECOND, connection=9)
+
+    assert rules(new, old, markers=MARKERS) == ["backwards"]
+    assert rules(new, elsewhere, markers=MARKERS) == ["stale"]
+    assert rules(new, markers=MARKERS, known=(Known(9 * SECOND, 0, 31),)) == ["lost"]

@@ -6,50 +6,47 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from anabranch_testing.server_processes import ServerProcesses, wait_until
-from anabranch_testing.servers import RunningServer, started_server
-from anabranch_testing.telling_models import publish_telling
-from chaos import MODEL, Rules, Victim, kill_at_random, request_of
+from anabranch_testing.servers import RunningServer
+from chaos import (
+    REWRITTEN,
+    TABLED,
+    TELLING,
+    Rules,
+    Subject,
+    Victim,
+    kill_at_random,
+    requests_of,
+    staged_server,
+)
 from openloop import Background, HttpTransport, Plan
 
 WORKERS = 3
 DRAIN_S = 1.0
 
 
-@dataclass(frozen=True)
-class Stage:
-    server: RunningServer
-    repository: Path
+OPTIONS = ("--workers", str(WORKERS), "--drain-s", str(DRAIN_S))
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
-    repository = tmp_path / "models"
-    repository.mkdir()
-    publish_telling(repository / MODEL, 1)
-    (repository / MODEL / "serving.yaml").write_text(
-        "format: 1\nqueue: {default_timeout_ms: 20000}\n"
-    )
-    (tmp_path / "server").mkdir()
-    with started_server(
-        repository, tmp_path / "server", "--workers", str(WORKERS), "--drain-s", str(DRAIN_S)
-    ) as server:
-        yield Stage(server, repository)
+def server(tmp_path: Path) -> Iterator[RunningServer]:
+    with staged_server(TELLING, tmp_path, *OPTIONS) as (server, _):
+        yield server
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", ["worker", "supervisor", "loader"])
 def test_a_killed_process_costs_nothing_but_what_it_had_accepted(
-    stage: Stage, victim: Victim
+    tmp_path: Path, victim: Victim
 ) -> None:
-    rules = Rules([victim], seconds=8.0, rate=100.0, pause_s=2.0)
+    rules = Rules([victim], seconds=9.0, rate=100.0, pause_s=2.0, publish_s=1.0)
 
-    outcome = kill_at_random(stage.server, stage.repository, WORKERS, rules)
+    with staged_server(TELLING, tmp_path, *OPTIONS) as (server, repository):
+        outcome = kill_at_random(server, TELLING, repository, WORKERS, rules)
 
     assert outcome.kills
     assert outcome.complaints == ()
@@ -60,16 +57,35 @@ def test_a_killed_process_costs_nothing_but_what_it_had_accepted(
 
 
 @pytest.mark.slow
-def test_without_a_launcher_workers_drain_and_everything_ends(stage: Stage) -> None:
-    processes = ServerProcesses(stage.server.process.pid)
+@pytest.mark.parametrize("subject", [TABLED, REWRITTEN], ids=["tables", "rows"])
+def test_rows_and_weights_of_an_answer_are_of_one_version_whoever_is_killed(
+    tmp_path: Path, subject: Subject
+) -> None:
+    rules = Rules(
+        ["worker", "supervisor", "loader"], seconds=12.0, rate=100.0, pause_s=2.0, publish_s=1.0
+    )
+
+    with staged_server(subject, tmp_path, *OPTIONS) as (server, repository):
+        outcome = kill_at_random(server, subject, repository, WORKERS, rules)
+
+    assert outcome.kills
+    assert outcome.complaints == ()
+    assert outcome.result.counts.ok.count > 500
+    assert outcome.versions > 1
+    assert bool(outcome.marker) == bool(subject.markers)
+
+
+@pytest.mark.slow
+def test_without_a_launcher_workers_drain_and_everything_ends(server: RunningServer) -> None:
+    processes = ServerProcesses(server.process.pid)
     pids = list(processes.all())
     plan = Plan(rate=100, seconds=3600, connections=8, timeout_s=20.0)
-    transport = HttpTransport(stage.server.http)
+    transport = HttpTransport(server.http)
 
-    with Background(plan, transport, [request_of(stage.server.http)]) as load:
+    with Background(plan, transport, requests_of(TELLING, server.http)) as load:
         time.sleep(0.5)  # some load; nothing depends on how much
-        os.kill(stage.server.process.pid, signal.SIGKILL)
-        stage.server.process.wait()
+        os.kill(server.process.pid, signal.SIGKILL)
+        server.process.wait()
         try:
             wait_until(lambda: not any(map(is_alive, pids)), DRAIN_S + 10.0, "all ended")
         finally:
@@ -79,7 +95,7 @@ def test_without_a_launcher_workers_drain_and_everything_ends(stage: Stage) -> N
                         os.kill(pid, signal.SIGKILL)
         load.finish()
 
-    for address in (stage.server.http, stage.server.grpc, stage.server.metrics, stage.server.admin):
+    for address in (server.http, server.grpc, server.metrics, server.admin):
         host, _, port = address.rpartition(":")
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -12,6 +12,7 @@ __all__ = ["Resources", "Role", "ServerProcesses", "owned_ports", "resources_of"
 
 Role = Literal["launcher", "supervisor", "worker", "loader", "other"]
 
+_STAND_INS: Final = b"anabranch_testing.processes."
 _ROLES: Final[tuple[Role, ...]] = ("supervisor", "worker", "loader")
 
 
@@ -114,7 +115,9 @@ def _role(pid: int) -> Role:
     with suppress(OSError):
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         for role in _ROLES:
-            if f"anabranch_server.{role}".encode() in words:
+            if f"anabranch_server.{role}".encode() in words or any(
+                word.startswith(_STAND_INS) and word.endswith(f"_{role}".encode()) for word in words
+            ):
                 return role
     return "other"
 

@@ -1,4 +1,7 @@
-"""A supervisor that rewrites all marked rows again and again; see `rewriting`."""
+"""A supervisor that rewrites all marked rows again and again; see `rewriting`.
+
+They are those of the newest version; another one begins with the last marker.
+"""
 
 import asyncio
 import sys
@@ -45,7 +48,8 @@ class _RewritingStores(Stores):
                 beside.rename(_run_dir / "marker")
 
             try:
-                await self.change("m", 1, marking(float(wanted)), decide, room)
+                version = max((plan.version for plan, _ in self.stores("m")), default=1)
+                await self.change("m", version, marking(float(wanted)), decide, room)
             except AnabranchError:  # not served yet, or a worker has died of it
                 await asyncio.sleep(_PAUSE_S)
 
