@@ -8,7 +8,15 @@ from typing import Final
 
 from anabranch_wire.errors import TooLarge
 
-__all__ = ["Demand", "available_bytes", "check_fits", "must_give_way", "times_out_of_memory"]
+__all__ = [
+    "Demand",
+    "Footprint",
+    "OutOfRoom",
+    "available_bytes",
+    "check_fits",
+    "must_give_way",
+    "times_out_of_memory",
+]
 
 _AVAILABLE: Final = re.compile(r"^MemAvailable:\s+([0-9]+) kB$", re.MULTILINE)
 _KILLED: Final = re.compile(r"^oom_kill ([0-9]+)$", re.MULTILINE)
@@ -41,39 +49,72 @@ def _left_in_group(group: Path) -> int:
     return max(0, limit - max(0, used - cached))
 
 
-def check_fits(needed: int, max_bytes: int, available: int | None) -> None:
-    """Check that weights of `needed` bytes can be loaded at all.
+class OutOfRoom(TooLarge):
+    """The machine has less memory left than a version takes; it may fit once others have gone.
+
+    Attributes:
+        tables: bytes of its tables, once for all workers.
+    """
+
+    def __init__(self, message: str, tables: int) -> None:
+        super().__init__(message)
+        self.tables = tables
+
+
+def check_fits(graph: int, tables: int, max_bytes: int, available: int | None) -> None:
+    """Check that a version can be loaded at all.
 
     Sessions need memory beside the weights, so this is a lower bound: what it refuses cannot fit.
 
     Args:
-        needed: bytes of the model's files.
+        graph: bytes of the graph's files.
+        tables: bytes of the tables in memory.
         max_bytes: `memory.max_bytes` of serving.yaml; 0 is no bound.
         available: what the machine has left; None where that is not known.
 
     Raises:
-        TooLarge: it does not fit; the message has the numbers.
+        OutOfRoom: the machine has too little left; the message has the numbers.
+        TooLarge: it passes `max_bytes`; the message has the numbers.
     """
+    needed = graph + tables
     if max_bytes and needed > max_bytes:
         raise TooLarge(f"the model has {needed} bytes; memory.max_bytes allows {max_bytes}")
     if available is not None and needed > available:
-        raise TooLarge(f"the model has {needed} bytes; the machine has {available} left")
+        text = f"the model has {needed} bytes; the machine has {available} left"
+        raise OutOfRoom(text, tables)
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """Bytes that versions take in memory, at least.
+
+    Attributes:
+        each: of weights, in each worker.
+        shared: of tables, once for all workers.
+    """
+
+    each: int
+    shared: int = 0
+
+    def total(self, workers: int) -> int:
+        """Return what that is on a machine with so many workers."""
+        return workers * self.each + self.shared
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What loading a version takes, in bytes of weights in each worker.
+    """What loading a version takes.
 
     Attributes:
         new: of the version.
-        held: of the model's versions that are in memory.
-        kept: of those among them that nobody asks for, which may make room.
-        workers: processes that hold a copy each.
+        served: of the model's versions that are in memory and asked for.
+        kept: of the others in memory, which may make room.
+        workers: processes that hold a copy of the weights each.
     """
 
-    new: int
-    held: int
-    kept: int
+    new: Footprint
+    served: Footprint
+    kept: Footprint
     workers: int
 
 
@@ -90,24 +131,23 @@ def must_give_way(demand: Demand, max_bytes: int, available: int | None) -> bool
     Raises:
         TooLarge: it does not fit even without them; the message has the numbers.
     """
-    if _fits(demand, demand.kept, max_bytes, available):
-        return not _fits(demand, 0, max_bytes, available)
-    served = demand.held - demand.kept
+    new, served, kept = (
+        one.total(demand.workers) for one in (demand.new, demand.served, demand.kept)
+    )
+    limit = max_bytes or float("inf")
+    left = float("inf") if available is None else available
+    if served + new <= limit and new <= left + kept:
+        return served + kept + new > limit or new > left
     workers = "1 worker" if demand.workers == 1 else f"each of {demand.workers} workers"
-    needs = f"the version needs {demand.new} bytes in {workers}"
-    if max_bytes and demand.workers * (served + demand.new) > max_bytes:
+    tables = f" and {demand.new.shared} for its tables" if demand.new.shared else ""
+    others = f" and {demand.served.shared}" if demand.served.shared else ""
+    needs = f"the version needs {demand.new.each} bytes in {workers}{tables}"
+    if served + new > limit:
         raise TooLarge(
-            f"{needs} beside {served} of what is served; memory.max_bytes allows {max_bytes} in all"
+            f"{needs} beside {demand.served.each}{others} of what is served; memory.max_bytes "
+            f"allows {max_bytes} in all"
         )
     raise TooLarge(f"{needs} beside what is served; the machine has {available} left")
-
-
-def _fits(demand: Demand, dropped: int, max_bytes: int, available: int | None) -> bool:
-    """Whether the version fits once `dropped` bytes have gone from each worker."""
-    held = demand.held - dropped
-    if max_bytes and demand.workers * (held + demand.new) > max_bytes:
-        return False
-    return available is None or demand.workers * demand.new <= available + demand.workers * dropped
 
 
 def times_out_of_memory(root: Path = Path("/")) -> int:

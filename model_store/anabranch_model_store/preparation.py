@@ -112,7 +112,8 @@ def prepare_version(
         Corrupt: a file is missing or not what the manifest says.
         InvalidInput: a file is malformed, contradicts another, or gives other answers than it says.
         Unsupported: it needs what this release does not have.
-        TooLarge: it passes a limit, or does not fit into memory.
+        OutOfRoom: it does not fit into the memory that is left.
+        TooLarge: it passes a limit.
         Conflict, Unavailable: files changed while they were read, or cannot be read.
     """
     version = folder.versions.get(number)
@@ -128,8 +129,8 @@ def prepare_version(
     on_phase("importing")
     onnx_file = find_onnx_file(files, meaning)
     tables = read_tables(files, meaning, DEFAULT_RESERVE if store is None else store.reserve)
-    needed = onnx_file.bytes + needed_bytes(tables)
-    check_fits(needed, deployment.memory.max_bytes, available_bytes)
+    max_bytes = deployment.memory.max_bytes
+    check_fits(onnx_file.bytes, needed_bytes(tables), max_bytes, available_bytes)
     with malformed_graphs_refused(onnx_file):
         contents = read_contents(onnx_file, files, meaning, tables)
     opened = _open_rows(contents, tables, files, store)

@@ -4,6 +4,8 @@ import pytest
 
 from anabranch_model_store.memory import (
     Demand,
+    Footprint,
+    OutOfRoom,
     available_bytes,
     check_fits,
     must_give_way,
@@ -39,16 +41,19 @@ def test_the_kernel_or_the_control_group_says_what_is_left(tmp_path: Path) -> No
 
 
 def test_what_cannot_fit_is_refused_with_the_numbers() -> None:
-    check_fits(100, 0, None)
-    check_fits(100, 100, 100)
-    with pytest.raises(TooLarge, match=r"101 bytes; memory\.max_bytes allows 100"):
-        check_fits(101, 100, None)
-    with pytest.raises(TooLarge, match="101 bytes; the machine has 100 left"):
-        check_fits(101, 0, 100)
+    check_fits(60, 40, 0, None)
+    check_fits(60, 40, 100, 100)
+    with pytest.raises(TooLarge, match=r"101 bytes; memory\.max_bytes allows 100") as too_large:
+        check_fits(60, 41, 100, None)
+    with pytest.raises(OutOfRoom, match="101 bytes; the machine has 100 left") as out_of_room:
+        check_fits(60, 41, 0, 100)
+
+    assert not isinstance(too_large.value, OutOfRoom)  # however much goes
+    assert out_of_room.value.tables == 41
 
 
 def test_a_version_is_weighed_with_what_every_worker_holds() -> None:
-    demand = Demand(new=10, held=30, kept=10, workers=4)
+    demand = Demand(new=Footprint(10), served=Footprint(20), kept=Footprint(10), workers=4)
 
     assert not must_give_way(demand, 0, None)
     assert not must_give_way(demand, 160, 40)
@@ -63,11 +68,29 @@ def test_a_version_is_weighed_with_what_every_worker_holds() -> None:
         must_give_way(demand, 119, None)
 
 
+def test_tables_are_weighed_once_for_all_workers() -> None:
+    new, served, kept = Footprint(10, 100), Footprint(20, 200), Footprint(10, 150)
+    demand = Demand(new, served, kept, workers=4)
+
+    assert not must_give_way(demand, 4 * 40 + 450, 4 * 10 + 100)
+    assert must_give_way(demand, 4 * 40 + 449, 4 * 10 + 100)
+    assert must_give_way(demand, 4 * 30 + 300, 0)
+    assert must_give_way(Demand(Footprint(0, 190), served, kept, workers=4), 0, 0)
+    with pytest.raises(
+        TooLarge,
+        match=r"10 bytes in each of 4 workers and 100 for its tables beside 20 and 200 of what is "
+        r"served; memory\.max_bytes allows 419 in all",
+    ):
+        must_give_way(demand, 4 * 30 + 299, None)
+    with pytest.raises(TooLarge, match=r"and 191 for its tables .* the machine has 0 left"):
+        must_give_way(Demand(Footprint(0, 191), served, kept, workers=4), 0, 0)
+
+
 def test_a_version_that_the_machine_has_no_room_for_is_refused_with_the_numbers() -> None:
     with pytest.raises(TooLarge, match=r"10 bytes in 1 worker beside .* the machine has 9 left"):
-        must_give_way(Demand(new=10, held=5, kept=0, workers=1), 0, 9)
+        must_give_way(Demand(Footprint(10), Footprint(5), Footprint(0), workers=1), 0, 9)
     with pytest.raises(TooLarge, match=r"20 bytes in each of 2 workers .* the machine has 0 left"):
-        must_give_way(Demand(new=20, held=5, kept=5, workers=2), 1000, 0)
+        must_give_way(Demand(Footprint(20), Footprint(0), Footprint(5), workers=2), 1000, 0)
 
 
 def test_processes_that_the_kernel_ended_are_counted(tmp_path: Path) -> None:

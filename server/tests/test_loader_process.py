@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from anabranch_model_store.memory import OutOfRoom
 from anabranch_publish import publish_version
 from anabranch_server.loader.building import GraphBuilder
 from anabranch_server.loader.examination import examine
@@ -22,7 +23,7 @@ from anabranch_server.supervisor.loader_link import LoaderLink
 from anabranch_testing.event_loops import on_loop
 from anabranch_testing.graphs import scale_model
 from anabranch_testing.loaders import started_loader
-from anabranch_wire.errors import Corrupt, Internal, InvalidInput, TooLarge, Unavailable
+from anabranch_wire.errors import Corrupt, Internal, InvalidInput, Unavailable
 
 
 def ignore(progress: Progress) -> None:
@@ -149,8 +150,9 @@ async def test_refusals_keep_their_kind_and_the_loader_goes_on(tmp_path: Path) -
         graph.write_bytes(whole)
         with pytest.raises(InvalidInput, match=r"serving\.yaml: line 1: nonsense"):
             await link.load(request(folder, serving="nonsense: 1"), ignore)
-        with pytest.raises(TooLarge, match="the machine has 10 left"):
+        with pytest.raises(OutOfRoom, match="the machine has 10 left") as caught:
             await link.load(request(folder, available_bytes=10), ignore)
+        assert caught.value.tables == 0
         assert (await link.load(request(folder), ignore)).version.version == 1
     assert len(pids) == 1
 

@@ -1,6 +1,7 @@
 """Models kept at what they should serve, over a folder, without processes."""
 
 import asyncio
+import json
 import logging
 import shutil
 from pathlib import Path
@@ -719,6 +720,60 @@ async def test_the_machine_has_to_have_room_for_every_worker(root: Path, state: 
         assert (operation.state, server.served()) == ("DONE", ((1,), 1))
         assert server.named_loader.last is not None
         assert server.named_loader.last.available_bytes == 2
+
+
+@on_loop
+async def test_kept_versions_give_way_to_tables_as_to_graphs(root: Path, state: Path) -> None:
+    write_version(root / "m", 1, tables=1000)
+    async with kept_server(root, state, available_bytes=3000) as server:
+        server.available_bytes = 2000
+        write_version(root / "m", 2, tables=1000)
+        await server.look()
+        assert [plan.version for plan in server.state().versions] == [1, 2]
+        server.available_bytes = 600
+        write_version(root / "m", 3, tables=1500)
+        await server.look()
+        assert [plan.version for plan in server.state().versions] == [2, 3]
+        lean = [state for _, state in server.switching.switches][-2]
+        assert lean is not None
+        assert [plan.version for plan in lean.versions] == [2]
+
+
+@on_loop
+async def test_kept_versions_stay_where_tables_do_not_fit_even_without_them(
+    root: Path, state: Path
+) -> None:
+    write_version(root / "m", 1, tables=1000)
+    async with kept_server(root, state) as server:
+        write_version(root / "m", 2, tables=1000)
+        await server.look()
+        server.available_bytes = 600
+        write_version(root / "m", 3, tables=1700)
+        await server.look()
+        assert [plan.version for plan in server.state().versions] == [1, 2]
+        error = server.admin.model("m").last_error
+        assert error is not None
+        assert error.reason == "too_large"
+        assert "and 1700 for its tables beside what is served" in error.error
+        assert "the machine has 600 left" in error.error
+
+
+@on_loop
+async def test_what_a_model_may_take_counts_tables_once(root: Path, state: Path) -> None:
+    write_version(root / "m", 1, tables=1000)
+    graphs = 2 * 2 * len(json.dumps({"tables": 1000}))
+    (root / "m" / "serving.yaml").write_text(f"memory: {{max_bytes: {graphs + 2000}}}\n")
+    async with kept_server(root, state) as server:
+        for version, kept in ((2, [1, 2]), (3, [2, 3])):
+            write_version(root / "m", version, tables=1000)
+            await server.look()
+            assert [plan.version for plan in server.state().versions] == kept
+        write_version(root / "m", 4, tables=1001)
+        await server.look()
+        assert server.served() == ((3,), 3)
+        error = server.admin.model("m").last_error
+        assert error is not None
+        assert f"memory.max_bytes allows {graphs + 2000} in all" in error.error
 
 
 # --- restarts ---------------------------------------------------------------------------------

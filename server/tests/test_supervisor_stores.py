@@ -48,6 +48,7 @@ class Desk:
     pool: Pool
     workers: list[StandIn] = field(default_factory=list)
     decided: list[int] = field(default_factory=list)
+    available_bytes: int | None = None
 
     def worker(self, index: int, incarnation: int = 1) -> StandIn:
         """Attach a worker that prepares whatever it is told and has said hello."""
@@ -93,13 +94,13 @@ async def desk(
 ) -> AsyncIterator[Desk]:
     """Run a desk until the block ends."""
     page = words or SharedWords.create(4)
-    stores = Stores("map", incarnation, lambda: available_bytes)
+    stores = Stores("map", incarnation, lambda: running.available_bytes)
     transactions = Transactions(
         page, TransactionSettings(20.0, 20.0, incarnation, 1), participants=[stores]
     )
     stores.attach(transactions)
     pool = Pool(transactions, Totals(folder / "totals", "0" * 16), 20.0)
-    running = Desk(page, stores, transactions, pool)
+    running = Desk(page, stores, transactions, pool, available_bytes=available_bytes)
     for worker, held in earlier:
         running.workers.append(worker)
         worker.attach(pool)
@@ -200,6 +201,26 @@ async def test_without_memory_a_switch_is_refused_with_the_numbers(tmp_path: Pat
 
         assert running.decided == []
         await running.switch(state_of(scale_plan(tmp_path, 1)))
+
+
+@on_loop
+async def test_memory_that_workers_are_about_to_release_is_waited_for(tmp_path: Path) -> None:
+    async with desk(tmp_path) as running:
+        worker = await running.joined(0)
+        first = await running.switch(state_of(marked_plan(tmp_path, 1)))
+        worker.say(Released("m", first))
+        gone = await running.switch(state_of(scale_plan(tmp_path, 2)))
+        running.available_bytes = 0
+        switching = asyncio.ensure_future(running.switch(state_of(marked_plan(tmp_path, 3))))
+        await asyncio.sleep(0.1)
+        assert not switching.done()
+
+        worker.say(Released("m", gone))
+        close_received(worker)
+        await until(lambda: memories() == 0)
+        running.available_bytes = None
+
+        assert await switching == gone + 1
 
 
 @on_loop

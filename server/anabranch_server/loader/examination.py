@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from anabranch_model_store.memory import OutOfRoom
 from anabranch_model_store.preparation import prepare_version
 from anabranch_model_store.repository import ModelFolder, VersionFolder
 from anabranch_model_store.serving_yaml import Deployment
@@ -15,7 +16,7 @@ from anabranch_server.loader.measuring import batch_costs
 from anabranch_server.loader.row_cache import ByteCount, RowCache
 from anabranch_server.loader.version_plans import version_plan
 from anabranch_server.processes.messages import Found, LoadVersion, Phase, Progress, Refused
-from anabranch_wire.errors import AnabranchError, Unavailable
+from anabranch_wire.errors import AnabranchError, TooLarge, Unavailable
 from anabranch_wire.manifest import FILE_NAME
 from anabranch_wire.names import ModelName
 
@@ -57,6 +58,8 @@ def examine(
         built = builder.build(prepared, runner)
         phases.begin("warming")
         plan = version_plan(built, batch_costs(built))
+    except OutOfRoom as short:
+        return Refused(request.number, TooLarge.__name__, short.message, short.tables)
     except AnabranchError as error:
         return Refused(request.number, type(error).__name__, error.message)
     except OSError as error:  # it may pass: the version is tried again after a while
@@ -65,7 +68,7 @@ def examine(
         )
     except MemoryError:
         text = "the version needs more memory than there is to look at it"
-        return Refused(request.number, "TooLarge", text)
+        return Refused(request.number, TooLarge.__name__, text)
     except Exception as fault:  # the edge of loading: one version never ends the others
         _log.exception("loading failed", extra={"event": "internal_error"})
         text = f"{type(fault).__name__} while the version was looked at"

@@ -69,6 +69,7 @@ def _store(store: PreparedStore) -> StorePlan:
     return StorePlan(
         segment=str(store.segment),
         segment_bytes=store.bytes,
+        memory_bytes=store.memory_bytes,
         plan=encode_plan(store.plan),
         capacities=tuple(CapacityPlan(one.arena_rows, one.keys) for one in store.capacities),
     )

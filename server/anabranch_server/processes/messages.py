@@ -348,11 +348,13 @@ class Refused(Message, frozen=True):
     Attributes:
         kind: class name of the error tree, such as `Corrupt`.
         error: its message.
+        tables: bytes of its tables, where it is refused for want of memory; None else.
     """
 
     number: int
     kind: str
     error: str
+    tables: int | None = None
 
 
 FromLauncher = Attached | LoaderAttached | NewSupervisor | Drain

@@ -69,12 +69,14 @@ class StorePlan(msgspec.Struct, frozen=True):
     Attributes:
         segment: the file with the rows as published.
         segment_bytes: of that file.
+        memory_bytes: of rows, indexes and all reserved room, once for all workers.
         plan: JSON of the `anabranch_wire.plan.Plan` that says how they are looked up.
         capacities: one for each table of the segment, in its order.
     """
 
     segment: str
     segment_bytes: int
+    memory_bytes: int
     plan: bytes
     capacities: tuple[CapacityPlan, ...]
 

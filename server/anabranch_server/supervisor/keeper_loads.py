@@ -1,11 +1,12 @@
 """Versions of one model, looked at by the loader before they are switched to."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
-from anabranch_model_store.memory import Demand, must_give_way
-from anabranch_server.processes.messages import LoadVersion, Progress
+from anabranch_model_store.memory import Demand, Footprint, OutOfRoom, must_give_way
+from anabranch_server.processes.messages import Found, LoadVersion, Progress
+from anabranch_server.processes.plans import VersionPlan
 from anabranch_server.supervisor.keeper_failures import of_version
 from anabranch_server.supervisor.keeper_reports import ReloadReports
 from anabranch_server.supervisor.keeper_switches import Switches
@@ -65,10 +66,13 @@ class Loads:
                 version_path=str(version.path),
                 serving_yaml=seen.serving_yaml,
                 idle=self._around.is_serving(),
-                available_bytes=None if is_in_memory else await self._make_room(version, max_bytes),
+                available_bytes=None,
                 in_use=self._around.in_use(),
             )
-            found = await self._around.loader.load(request, self.on_progress)
+            if is_in_memory:
+                found = await self._around.loader.load(request, self.on_progress)
+            else:
+                found = await self._load_anew(request, version, max_bytes)
         except AnabranchError as error:
             self._reports.failed(number, error, version.fingerprint)
             return of_version(number, error)
@@ -79,28 +83,69 @@ class Loads:
         self._reports.notes(found.version)
         return None
 
-    async def _make_room(self, version: SeenVersion, max_bytes: int) -> int | None:
+    async def _load_anew(self, request: LoadVersion, version: SeenVersion, max_bytes: int) -> Found:
+        """Have a version looked at that takes room; unserved ones make it.
+
+        How much its tables take is known once the loader has seen them.
+
+        Raises:
+            TooLarge: it does not fit even so.
+            AnabranchError: it cannot be served, or the unserved ones could not be let go.
+        """
+        loader, graph = self._around.loader, Footprint(version.bytes)
+        try:
+            allowed = await self._make_room(graph, max_bytes, self._around.available_bytes())
+            found = await loader.load(_within(request, allowed), self.on_progress)
+        except OutOfRoom as short:
+            whole = Footprint(version.bytes, short.tables)
+            allowed = await self._make_room(whole, max_bytes, self._around.available_bytes())
+            found = await loader.load(_within(request, allowed), self.on_progress)
+        # Memory that was left has been looked at with the tables; what the model may take was not.
+        await self._make_room(Footprint(version.bytes, _tables(found.version)), max_bytes, None)
+        return found
+
+    async def _make_room(self, new: Footprint, max_bytes: int, available: int | None) -> int | None:
         """Let unserved versions go where a new one needs their room; returns what it may take.
+
+        Args:
+            new: what it takes.
+            max_bytes: what the model's versions may take; 0 is no limit of its own.
+            available: what the machine has left; None where that does not matter.
 
         Raises:
             TooLarge: it does not fit.
             AnabranchError: the unserved ones could not be let go.
         """
-        around, switches = self._around, self._switches
+        switches, workers = self._switches, self._around.workers
         state = switches.state
         plans = () if state is None else state.versions
         served = () if state is None else state.served
-        kept_bytes = sum(plan.weight_bytes for plan in plans if plan.version not in served)
-        held_bytes = sum(plan.weight_bytes for plan in plans)
-        available = around.available_bytes()
-        demand = Demand(version.bytes, held_bytes, kept_bytes, around.workers)
+        kept = _footprint(plan for plan in plans if plan.version not in served)
+        left = tuple(plan for plan in plans if plan.version in served)
+        demand = Demand(new, _footprint(left), kept, workers)
         if must_give_way(demand, max_bytes, available) and state is not None:
-            left = tuple(plan for plan in plans if plan.version in served)
             lean = msgspec.structs.replace(state, versions=left)
             error = await switches.switch(lean, switches.intent, "config")
             if error is not None:
                 raise error
-            available = None if available is None else available + around.workers * kept_bytes
+            available = None if available is None else available + kept.total(workers)
         # The loader counts the graph once, with the tables that all workers share.
-        others = (around.workers - 1) * version.bytes
+        others = (workers - 1) * new.each
         return None if available is None else max(0, available - others)
+
+
+def _within(request: LoadVersion, available_bytes: int | None) -> LoadVersion:
+    return msgspec.structs.replace(request, available_bytes=available_bytes)
+
+
+def _footprint(plans: Iterable[VersionPlan]) -> Footprint:
+    """Return what versions take together."""
+    each = shared = 0
+    for plan in plans:
+        each += plan.weight_bytes
+        shared += _tables(plan)
+    return Footprint(each, shared)
+
+
+def _tables(plan: VersionPlan) -> int:
+    return 0 if plan.store is None else plan.store.memory_bytes

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from anabranch_model_store.memory import times_out_of_memory
+from anabranch_model_store.memory import OutOfRoom, times_out_of_memory
 from anabranch_server.processes.channel import Channel, ChannelClosed
 from anabranch_server.processes.failures import error_of
 from anabranch_server.processes.messages import Found, FromLoader, LoadVersion, Progress, Refused
@@ -80,6 +80,7 @@ class LoaderLink:
             on_progress: told how far it is.
 
         Raises:
+            OutOfRoom: it needs more memory than `request` allows.
             AnabranchError: why the version cannot be served, as the loader found it.
             Internal: two loaders died of it.
             Unavailable: no loader could be started.
@@ -90,6 +91,8 @@ class LoaderLink:
                 answer = await self._ask(request, on_progress)
                 if isinstance(answer, Found):
                     return answer
+                if answer is not None and answer.tables is not None:
+                    raise OutOfRoom(answer.error, answer.tables)
                 if answer is not None:
                     raise error_of(answer.kind, answer.error)
                 _log.warning(

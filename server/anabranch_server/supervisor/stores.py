@@ -37,6 +37,11 @@ _log = logging.getLogger(__name__)
 _AGAIN_S: Final = 10.0
 """After room could not be made."""
 
+_LEAVING_S: Final = 5.0
+"""How long a store that does not fit waits for rows that workers are about to release."""
+
+_LOOK_S: Final = 0.05
+
 _MOST: Final = (MAX_DESCRIPTORS - 1) // DESCRIPTORS_EACH
 """Versions of one model that may have stores; a packet takes no more descriptors."""
 
@@ -239,14 +244,30 @@ class Stores:
     # --- steps ----------------------------------------------------------------------------------
 
     async def _create(self, version: VersionPlan) -> VersionStore:
+        """Make a store; waits for memory that others are about to give back."""
         assert version.store is not None, "asked for versions with a store alone"
-        return await VersionStore.create(
-            version.store,
-            version.version,
-            self._next(),
-            self._base,
-            self._available_bytes(),
-            self._committed(version),
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + _LEAVING_S
+        while True:
+            try:
+                return await VersionStore.create(
+                    version.store,
+                    version.version,
+                    self._next(),
+                    self._base,
+                    self._available_bytes(),
+                    self._committed(version),
+                )
+            except TooLarge:
+                if not self._is_leaving() or loop.time() >= end_s:
+                    raise
+                await asyncio.sleep(_LOOK_S)
+
+    def _is_leaving(self) -> bool:
+        """Whether rows are in memory that go when workers have released them."""
+        return bool(self._tasks) or any(
+            len(model.epochs) > 1 or any(store.is_busy for store in model.stores.values())
+            for model in self._models.values()
         )
 
     async def _alter(

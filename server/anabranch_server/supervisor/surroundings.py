@@ -16,7 +16,12 @@ class VersionLoader(Protocol):
     """Has versions looked at; see `LoaderLink`."""
 
     async def load(self, request: LoadVersion, on_progress: Callable[[Progress], None]) -> Found:
-        """Return what was found, or raise why it cannot be served."""
+        """Return what was found, or raise why it cannot be served.
+
+        Raises:
+            OutOfRoom: it needs more memory than `request` allows.
+            AnabranchError: something else is wrong with it.
+        """
         ...
 
 

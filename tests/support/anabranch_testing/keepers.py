@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from anabranch_model_store.memory import check_fits
 from anabranch_server.processes.messages import Found, LoadVersion, Progress
-from anabranch_server.processes.plans import RowPlan, StatePlan, VersionPlan
+from anabranch_server.processes.plans import RowPlan, StatePlan, StorePlan, VersionPlan
 from anabranch_server.supervisor.holds import Records
 from anabranch_server.supervisor.keeper_counts import ReloadCounts
 from anabranch_server.supervisor.keeping import Keeping
@@ -21,7 +22,10 @@ __all__ = ["KeptServer", "MemorySwitching", "NamedLoader", "kept_server", "write
 
 
 def write_version(model: Path, version: int, **told: object) -> Path:
-    """Write a version that `NamedLoader` finds good, or broken with `broken="why"`."""
+    """Write a version that `NamedLoader` finds good, or broken with `broken="why"`.
+
+    With `tables=1000` it has tables of so many bytes.
+    """
     folder = model / str(version)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "model.onnx").write_text(json.dumps(told))
@@ -107,6 +111,8 @@ class NamedLoader:
         told = json.loads(data)
         if broken := told.get("broken"):
             raise Corrupt(broken)
+        tables = told.get("tables")
+        check_fits(len(data), tables or 0, 0, request.available_bytes)
         plan = VersionPlan(
             model=request.model,
             version=request.version,
@@ -121,6 +127,7 @@ class NamedLoader:
             examples=(),
             warm_rounds=5,
             weight_bytes=len(data),
+            store=None if tables is None else StorePlan("rows.seg", tables, tables, b"", ()),
             event_time=told.get("event_time"),
             published=told.get("published"),
             notes=tuple(told.get("notes", ())),

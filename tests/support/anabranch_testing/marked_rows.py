@@ -103,6 +103,7 @@ def marked_plan(
         store=StorePlan(
             segment=str(place / "rows.seg"),
             segment_bytes=size_bytes,
+            memory_bytes=size_bytes + 2 * arena_rows * DIM * 4,
             plan=encode(_plan()),
             capacities=(CapacityPlan(arena_rows, 2 * ROWS),) * len(TABLES),
         ),
