@@ -1,6 +1,7 @@
 """Rows as a participant of switches: real stores and transactions, workers are stand-ins."""
 
 import asyncio
+import errno
 import gc
 import os
 from collections.abc import AsyncIterator, Sequence
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 from anabranch_runtime.shared_words import SharedWords
-from anabranch_runtime.store import Change, Generation, Segment
+from anabranch_runtime.store import Change, Generation, Segment, StoreWriter
 from anabranch_server.metrics.totals import Totals
 from anabranch_server.processes.messages import (
     CannotPrepare,
@@ -413,6 +414,25 @@ async def test_rows_that_do_not_fit_are_refused_or_get_room_where_they_are_annou
         ((generation, _),) = running.stores.stores("m")
         assert generation.number > 1
         assert read(worker, epoch, generation.store_version) == {1.0}
+
+
+@on_loop
+async def test_memory_that_is_not_to_be_had_refuses_a_change_in_the_words_of_the_tree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def grow(writer: StoreWriter, capacities: object) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    async with desk(tmp_path) as running:
+        await running.joined(0)
+        await running.switch(state_of(marked_plan(tmp_path, 1, arena_rows=ROWS)))
+        await running.mark(1.0)
+        monkeypatch.setattr(StoreWriter, "grow", grow)
+
+        with pytest.raises(Unavailable, match="get no more room: Cannot allocate memory"):
+            await running.stores.change(
+                "m", 1, marking(2.0), running.decide, dict.fromkeys((0, 1), ROWS)
+            )
 
 
 @on_loop

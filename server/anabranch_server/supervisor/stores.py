@@ -6,10 +6,9 @@ lives, so that what a worker has mapped is never taken for something else.
 """
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
@@ -26,16 +25,12 @@ from anabranch_server.supervisor.alterations import Alteration, Growing, NoRoom,
 from anabranch_server.supervisor.effects import Change
 from anabranch_server.supervisor.numbering import first_number
 from anabranch_server.supervisor.participants import Draft
-from anabranch_server.supervisor.store_growth import grown, is_short
+from anabranch_server.supervisor.store_growth import is_short
+from anabranch_server.supervisor.store_room import Decide, StoreRoom, Switcher
 from anabranch_server.supervisor.version_store import VersionStore
-from anabranch_wire.errors import AnabranchError, NotFound, TooLarge
+from anabranch_wire.errors import NotFound, TooLarge
 
-__all__ = ["Stores", "Switcher"]
-
-_log = logging.getLogger(__name__)
-
-_AGAIN_S: Final = 10.0
-"""After room could not be made."""
+__all__ = ["Stores"]
 
 _LEAVING_S: Final = 5.0
 """How long a store that does not fit waits for rows that workers are about to release."""
@@ -46,17 +41,8 @@ _MOST: Final = (MAX_DESCRIPTORS - 1) // DESCRIPTORS_EACH
 """Versions of one model that may have stores; a packet takes no more descriptors."""
 
 Fill = Callable[[RowChange], None]
-Decide = Callable[[int], Awaitable[None]]
 _Key = tuple[int, str]
 """Version number and identity of its files."""
-
-
-class Switcher(Protocol):
-    """Carries out changes of rows; `Transactions`."""
-
-    async def alter(self, model: str, alteration: Alteration, decide: Decide) -> int:
-        """Make a change current everywhere and return its epoch."""
-        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -69,8 +55,6 @@ class _Model:
         wanted: stores of the switch at work.
         pending: generations that it hands out.
         altered: the store that it changes.
-        growing: versions whose rows are being copied into more room.
-        looking: whether there is room, or begins to make it.
     """
 
     stores: dict[_Key, VersionStore] = field(default_factory=dict)
@@ -78,8 +62,6 @@ class _Model:
     wanted: frozenset[_Key] = frozenset()
     pending: tuple[GenerationPlan, ...] = ()
     altered: VersionStore | None = None
-    growing: dict[int, asyncio.Task[None]] = field(default_factory=dict)
-    looking: asyncio.Task[None] | None = None
 
 
 class Stores:
@@ -106,18 +88,19 @@ class Stores:
         self._committed = committed
         self._models: dict[str, _Model] = {}
         self._switcher: Switcher | None = None
+        self._room: StoreRoom | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     def attach(self, switcher: Switcher) -> None:
         """Take what carries out changes of rows; before the first one."""
         self._switcher = switcher
+        self._room = StoreRoom(switcher, self.stores, self._available_bytes)
 
     async def close(self) -> None:
         """Let go of everything; workers keep what they have mapped."""
+        if self._room is not None:
+            self._room.close()
         for model in self._models.values():
-            for task in (*model.growing.values(), model.looking):
-                if task is not None:
-                    task.cancel()
             for store in model.stores.values():
                 await store.close()
         self._models.clear()
@@ -176,7 +159,8 @@ class Stores:
             for epoch in [one for one in known.epochs if one < min(floor, newest)]:
                 del known.epochs[epoch]
             self._tidy(model)
-            self._look_for_room(model)
+            if self._room is not None and model in self._models:
+                self._room.look(model)
 
     def descriptors(self, state: StatePlan) -> Sequence[int]:
         """See `Participant`."""
@@ -215,16 +199,17 @@ class Stores:
             AnabranchError: as `Transactions.switch` raises it; nothing has changed.
         """
         assert self._switcher is not None, "attach() comes first"
+        assert self._room is not None, "made with the switcher"
         incoming = dict(rows or {})
-        store = self._current(model, version)[0]
+        store = self._room.store(model, version)
         if incoming and is_short((await store.look()).tables, store.capacities, incoming):
-            await self._make_room(model, version, incoming)
+            await self._room.make(model, version, incoming)
         try:
             return await self._switcher.alter(model, Rewriting(version, fill), decide)
         except NoRoom:
             if not incoming:
                 raise
-            await self._make_room(model, version, incoming)
+            await self._room.make(model, version, incoming)
             return await self._switcher.alter(model, Rewriting(version, fill), decide)
 
     def stores(self, model: str) -> Sequence[tuple[GenerationPlan, VersionStore]]:
@@ -286,12 +271,6 @@ class Stores:
             case Growing(growth=growth, capacities=capacities):
                 await store.take_over(growth, capacities, self._next())
 
-    def _current(self, model: str, version: int) -> tuple[VersionStore, GenerationPlan]:
-        for plan, store in self.stores(model):
-            if plan.version == version:
-                return store, plan
-        raise NotFound(f"model {model!r} has no tables of a version {version} in memory")
-
     def _holder(self, number: int) -> VersionStore:
         """Return the store that has a generation."""
         return next(
@@ -310,58 +289,6 @@ class Stores:
         self._number += 1
         return self._number
 
-    # --- room -----------------------------------------------------------------------------------
-
-    def _look_for_room(self, name: str) -> None:
-        """Begin to make room where rows that come next might find none."""
-        model = self._models.get(name)
-        if model is not None and model.looking is None:
-            model.looking = asyncio.ensure_future(self._grow_where_short(name, model))
-
-    async def _grow_where_short(self, name: str, model: _Model) -> None:
-        try:
-            for plan, store in self.stores(name):
-                figures = await store.look()
-                if plan.version not in model.growing and is_short(figures.tables, store.capacities):
-                    await self._begin_growth(name, plan.version, {})
-        except AnabranchError as error:
-            _log.warning(
-                "model %s: its rows get no more room, and changes may be refused: %s",
-                name,
-                error.message,
-                extra={"event": "store_short", "model": name},
-            )
-            await asyncio.sleep(_AGAIN_S)
-        finally:
-            model.looking = None
-
-    async def _make_room(self, model: str, version: int, incoming: Mapping[int, int]) -> None:
-        """Grow for rows that come; after a growth that is at work already."""
-        at_work = self._models[model].growing.get(version)
-        if at_work is not None:
-            await asyncio.wait({at_work})
-        await self._begin_growth(model, version, incoming)
-
-    def _begin_growth(
-        self, model: str, version: int, incoming: Mapping[int, int]
-    ) -> asyncio.Task[None]:
-        growing = self._models[model].growing
-        task = asyncio.ensure_future(self._grow(model, version, incoming))
-        growing[version] = task
-        task.add_done_callback(lambda done: growing.pop(version, None))
-        return task
-
-    async def _grow(self, model: str, version: int, incoming: Mapping[int, int]) -> None:
-        """Copy the rows of a version into more room and switch to that."""
-        assert self._switcher is not None, "attach() comes first"
-        store = self._current(model, version)[0]
-        sizes = grown((await store.look()).tables, store.capacities, incoming)
-        growth = await store.grow(sizes, self._available_bytes())
-        try:
-            await self._switcher.alter(model, Growing(version, growth, sizes), _nothing_to_keep)
-        finally:
-            store.give_up(growth)
-
     # --- what passes ----------------------------------------------------------------------------
 
     def _tidy(self, name: str) -> None:
@@ -379,6 +306,8 @@ class Stores:
                 self._spawn(store.close())
         if not model.stores and not model.wanted and not any(model.epochs.values()):
             del self._models[name]
+            if self._room is not None:
+                self._room.forget(name)
 
 
 def _key(version: VersionPlan) -> _Key:
@@ -389,7 +318,3 @@ def _generation(store: VersionStore) -> GenerationPlan:
     """Return what is read of a store once the switch at work is over."""
     staged, newest = store.staged_version, store.newest
     return newest if staged is None else msgspec.structs.replace(newest, store_version=staged)
-
-
-async def _nothing_to_keep(epoch: int) -> None:
-    """Make durable that rows are elsewhere in memory: there is nothing to it."""

@@ -204,11 +204,16 @@ class VersionStore:
 
         Raises:
             TooLarge: there is no memory for it.
+            Unavailable: there is none to be had.
         """
         check_room(self.tables, capacities, available_bytes)
         writer = self._newest_writer()
         async with self._turn:
-            growth = await _whole(lambda: writer.grow(capacities))
+            try:
+                growth = await _whole(lambda: writer.grow(capacities))
+            except OSError as error:
+                text = f"the tables get no more room: {error.strerror}"
+                raise Unavailable(text) from None
         try:
             while True:
                 async with self._turn:

@@ -44,6 +44,7 @@ from anabranch_server.processes.messages import (
     Trace,
     Traced,
 )
+from anabranch_server.processes.packets import close_all
 from anabranch_server.worker.builds import Builds
 from anabranch_server.worker.counting import Counting
 from anabranch_server.worker.stock import Stock, WorkerPlace
@@ -144,7 +145,7 @@ class WorkerProcess:
             case Drain():
                 self.stop()
             case _:  # meant for a supervisor
-                _close_all(fds)
+                close_all(fds)
 
     def _on_launcher_gone(self) -> None:
         if not self._stopping.is_set():
@@ -194,7 +195,7 @@ class WorkerProcess:
             case SetLog():
                 self._set_log(message)
             case _:  # meant for a launcher or a loader
-                _close_all(fds)
+                close_all(fds)
 
     def _on_supervisor_gone(self) -> None:
         self._supervisor = None
@@ -279,8 +280,3 @@ def _keep_from_collector() -> None:
     """Let the collector pass by what was made so far: it stays."""
     gc.collect()
     gc.freeze()
-
-
-def _close_all(fds: Sequence[int]) -> None:
-    for fd in fds:
-        os.close(fd)
