@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anabranch_runtime import _native
+from anabranch_runtime.store.integers import MOST_UINT64, expect_between
 from anabranch_runtime.store.rows import (
     KeyKind,
     Keys,
@@ -47,9 +48,10 @@ class SegmentBuilder:
             model_version: kept in its header.
 
         Raises:
-            InvalidInput: the name cannot be.
+            InvalidInput: the name or the version cannot be.
             OSError: nothing can be written there.
         """
+        expect_between("model_version", model_version, 0, MOST_UINT64)
         self._writer: _native.SegmentWriter | None = _native.SegmentWriter(
             os.fsencode(folder), os.fsencode(name), model_version
         )
@@ -79,7 +81,14 @@ class SegmentBuilder:
             InvalidInput: an argument cannot be, or the table before is short of rows.
             OSError: the disk is full, or failed.
         """
-        self._work(lambda writer: writer.begin_table(name, dim, row_type, keys, rows, duplicates))
+
+        def begin(writer: _native.SegmentWriter) -> None:
+            _check_name(name)
+            expect_between("dim", dim, 1, 1024)
+            expect_between("rows", rows, 0, MOST_UINT64)
+            writer.begin_table(name, dim, row_type, keys, rows, duplicates)
+
+        self._work(begin)
         self._table = TableBuilder(self, row_type)
         return self._table
 
@@ -187,3 +196,10 @@ class TableBuilder:
 
     def _add_encoded(self, keys: Keys | None, rows: NDArray[np.uint8]) -> None:
         self._builder.write(self, lambda writer: writer.add_encoded(keys, rows))
+
+
+def _check_name(name: str) -> None:
+    try:
+        name.encode()
+    except UnicodeEncodeError:  # a lone surrogate
+        raise InvalidInput(f"table name {name!a} is not Unicode text") from None

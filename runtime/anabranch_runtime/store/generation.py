@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anabranch_runtime import _native
+from anabranch_runtime.store.integers import expect_table, expect_version
 from anabranch_runtime.store.rows import Keys, contiguous_keys
 from anabranch_runtime.store.segments import Segment, SegmentTable
 
@@ -57,6 +58,9 @@ class Generation:
         must be one that the writer retains.
 
         Raises:
-            InvalidInput: there is no such table, or the keys are of another type or shape.
+            InvalidInput: there is no such table, no version can be that, or the keys are of
+                another type or shape.
         """
+        expect_table(table, self.tables)
+        expect_version(version)
         return self.native.rows(table, contiguous_keys(keys), version)

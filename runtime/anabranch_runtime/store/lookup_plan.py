@@ -9,6 +9,7 @@ from anabranch_runtime import _native
 from anabranch_runtime._native import LookupArguments
 from anabranch_runtime.store.features import FeatureArrays, FeatureLookup, LookupBuffer
 from anabranch_runtime.store.generation import Generation
+from anabranch_runtime.store.integers import MOST_UINT64, expect_between
 
 __all__ = ["LookupArguments", "LookupPlan", "instruction_sets"]
 
@@ -51,6 +52,9 @@ class LookupPlan(_native.LookupPlan):
         Raises:
             InvalidInput: they contradict each other or the tables; says how.
         """
+        for lookup in lookups:
+            _check_key(lookup, "padding_key", lookup.padding_key)
+            _check_key(lookup, "missing_key", lookup.missing_key)
         super().__init__(generation.native, lookups, buffers, isa)
 
     def arguments(
@@ -73,3 +77,9 @@ class LookupPlan(_native.LookupPlan):
 def instruction_sets() -> tuple[str, ...]:
     """Return what lookups can run on here, the best first: `avx512`, `avx2`, `portable`."""
     return tuple(_native.instruction_sets())
+
+
+def _check_key(lookup: FeatureLookup, what: str, key: int | None) -> None:
+    """Refuse a key of more than 64 bits; signed and unsigned ones are taken."""
+    if key is not None:
+        expect_between(f"feature {lookup.feature!r}: {what}", key, -(2**63), MOST_UINT64)

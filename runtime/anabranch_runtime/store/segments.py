@@ -8,6 +8,7 @@ from typing import Literal, Self
 
 from anabranch_runtime import _native
 from anabranch_runtime.store.file_systems import is_steady
+from anabranch_runtime.store.integers import expect_table
 from anabranch_runtime.store.rows import KeyKind, RowType
 
 __all__ = ["Base", "Probes", "Residency", "Segment", "SegmentTable"]
@@ -154,4 +155,5 @@ class Segment:
         Raises:
             InvalidInput: there is no such table.
         """
+        expect_table(table, self.tables)
         return Probes(*self.native.probes(table))

@@ -14,6 +14,12 @@ from numpy.typing import NDArray
 
 from anabranch_runtime import _native
 from anabranch_runtime.store.generation import Generation
+from anabranch_runtime.store.integers import (
+    MOST_UINT32,
+    expect_between,
+    expect_table,
+    expect_version,
+)
 from anabranch_runtime.store.rows import (
     Keys,
     bf16_pieces,
@@ -53,6 +59,7 @@ class StoreWriter:
             InvalidInput: a capacity or the version cannot be.
             OSError: there is no memory to be had.
         """
+        expect_version(version)
         return cls(_native.StoreWriter.create(segment.native, _rooms(capacities), version), segment)
 
     @property
@@ -87,6 +94,7 @@ class StoreWriter:
             Unavailable: there is no room for the rows.
             RuntimeError: a change is open.
         """
+        expect_version(version)
         return Change(self._native.restore(version), self._segment)
 
     def reclaim(self, floor: int) -> int:
@@ -99,6 +107,7 @@ class StoreWriter:
             InvalidInput: it is above `version`.
             RuntimeError: a change is open.
         """
+        expect_between("floor", floor, 0, MOST_UINT32)
         return self._native.reclaim(floor)
 
     def stats(self, table: int) -> TableStats:
@@ -107,6 +116,7 @@ class StoreWriter:
         Raises:
             InvalidInput: there is no such table.
         """
+        expect_table(table, self._segment.tables)
         return TableStats(*self._native.stats(table))
 
     def memory(self) -> StoreBytes:
@@ -164,12 +174,14 @@ class Change:
             Unavailable: the generation is full; has the numbers.
         """
         with _closed_on_error(self):
+            expect_table(table, self._segment.tables)
             for piece_keys, piece in float_pieces(keys, values):
                 self._native.upsert(table, piece_keys, piece)
 
     def upsert_bf16(self, table: int, keys: Keys, bits: NDArray[np.uint16]) -> None:
         """Give keys rows of bfloat16, as the upper halves of float32; otherwise as `upsert`."""
         with _closed_on_error(self):
+            expect_table(table, self._segment.tables)
             for piece_keys, piece in bf16_pieces(keys, bits):
                 self._native.upsert(table, piece_keys, piece)
 
@@ -192,7 +204,8 @@ class Change:
         """
         with _closed_on_error(self):
             tables = self._segment.tables
-            if table < len(tables) and tables[table].row_type != "int8":
+            expect_table(table, tables)
+            if tables[table].row_type != "int8":
                 raise InvalidInput(f"int8 rows for a table of {tables[table].row_type} rows")
             for piece_keys, piece in int8_pieces(keys, values, scale, bias):
                 self._native.upsert_encoded(table, piece_keys, piece)
@@ -209,6 +222,7 @@ class Change:
             Unavailable: the generation is full; has the numbers.
         """
         with _closed_on_error(self):
+            expect_table(table, self._segment.tables)
             self._native.erase(table, contiguous_keys(keys))
 
     def apply(self) -> None:
