@@ -178,7 +178,7 @@ class VersionStore:
         change = self._staged
         if change is not None:
             try:
-                await asyncio.to_thread(change.apply)
+                await _whole(change.apply)
             finally:
                 self._staged = None
                 self._turn.release()
