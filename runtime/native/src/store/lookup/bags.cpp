@@ -61,7 +61,8 @@ Refusal check(const Feature& feature, const FeatureInput& input, std::int64_t ro
                           static_cast<std::uint64_t>(std::int64_t{entries[row]});
       wrong |= length > feature.max_length;
     }
-    end = static_cast<std::uint64_t>(std::int64_t{entries[input.bag_count - 1]});
+    end = static_cast<std::uint64_t>(
+        std::int64_t{__atomic_load_n(entries + (input.bag_count - 1), __ATOMIC_RELAXED)});
     if (input.bag_count == rows) {
       const std::uint64_t length = static_cast<std::uint64_t>(input.id_count) - end;
       wrong |= length > feature.max_length;

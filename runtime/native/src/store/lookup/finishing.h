@@ -59,21 +59,34 @@ class Finishing {
   }
 
   void open_bag(const Feature& feature) noexcept {
-    bag_end_ = end_of_bag(feature, run_.inputs[feature_]);
+    bag_end_ = bag_begin_ + ids_of_bag(feature, run_.inputs[feature_]);
     pooled_ = 0;
     weight_ = 0;
   }
 
-  std::int64_t end_of_bag(const Feature& feature, const FeatureInput& input) const noexcept {
-    if (feature.bag == BagForm::kFixed) return bag_begin_ + feature.max_length;
-    if (feature.bag == BagForm::kLengths) return bag_begin_ + entry(feature, input, row_);
-    return row_ + 1 < input.bag_count ? entry(feature, input, row_ + 1) : input.id_count;
+  // Ids of the bag of `row_`. They were checked, but another thread may have rewritten them since:
+  // what cannot be counts as none, so that such rows are wrong, but lie where they should.
+  std::int64_t ids_of_bag(const Feature& feature, const FeatureInput& input) const noexcept {
+    if (feature.bag == BagForm::kFixed) return feature.max_length;
+    std::uint64_t ids;  // unsigned, so that negative ones are too many
+    if (feature.bag == BagForm::kLengths) {
+      ids = static_cast<std::uint64_t>(entry(feature, input, row_));
+    } else {
+      const std::int64_t end =
+          row_ + 1 < input.bag_count ? entry(feature, input, row_ + 1) : input.id_count;
+      ids = static_cast<std::uint64_t>(end) - static_cast<std::uint64_t>(bag_begin_);
+    }
+    return ids <= feature.max_length ? static_cast<std::int64_t>(ids) : 0;
   }
 
   static std::int64_t entry(const Feature& feature, const FeatureInput& input,
                             std::int64_t number) noexcept {
-    return feature.bag_type == IdType::kInt64 ? static_cast<const std::int64_t*>(input.bag)[number]
-                                              : static_cast<const std::int32_t*>(input.bag)[number];
+    // Read once, whatever the compiler would like.
+    return feature.bag_type == IdType::kInt64
+               ? __atomic_load_n(static_cast<const std::int64_t*>(input.bag) + number,
+                                 __ATOMIC_RELAXED)
+               : __atomic_load_n(static_cast<const std::int32_t*>(input.bag) + number,
+                                 __ATOMIC_RELAXED);
   }
 
   void skip_empty() noexcept {
@@ -102,7 +115,8 @@ class Finishing {
   // Cuts a piece into its bags.
   void cut(const Feature& feature, const Block& block, const Piece& piece) noexcept {
     std::int64_t position = piece.position;
-    for (int id = piece.begin; id < piece.end;) {
+    // Rewritten bags may leave ids behind the last row.
+    for (int id = piece.begin; id < piece.end && row_ < rows_;) {
       const std::int64_t left = bag_end_ - position;
       const int room = piece.end - id;
       const int count = left < room ? static_cast<int>(left) : room;

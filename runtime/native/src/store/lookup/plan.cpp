@@ -153,8 +153,12 @@ void LookupPlan::State::broadcast(const LookupArguments& arguments, const Batch&
         buffer.stride * (buffers[part.buffer].type == OutputType::kF32 ? 4 : 2);
     auto* out = static_cast<std::byte*>(buffer.data) + part.offset;
     for (std::int64_t row = 0; row < batch.rows; ++row, out += step) {
-      const auto user =
-          static_cast<std::size_t>(batch.user_index != nullptr ? batch.user_index[row] : 0);
+      std::size_t user = 0;
+      if (batch.user_index != nullptr) {
+        user = static_cast<std::size_t>(__atomic_load_n(batch.user_index + row, __ATOMIC_RELAXED));
+        // It was checked, but another thread may have rewritten it since.
+        if (user >= static_cast<std::size_t>(batch.users)) user = 0;
+      }
       std::memcpy(out, shared + user * program.shared_stride + part.shared, part.bytes);
     }
   }

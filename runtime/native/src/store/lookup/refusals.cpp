@@ -10,20 +10,25 @@ std::int64_t length_of(const LookupSpec& spec, const FeatureInput& input, std::i
 
 struct Place {
   std::int64_t row;
-  std::int64_t index;  // of the id within its row
+  std::int64_t index;  // of the id within its row; 0 in bags, whose ids lie one after another
 };
 
-// Where the id at `position` lies. The bags were found to be good.
+// Where the id at `position` lies. The bags were found to be good; if another thread rewrote them
+// since, the row may be another one.
 Place place_of(const LookupSpec& spec, const FeatureInput& input, std::int64_t position) {
   if (spec.bag == BagForm::kFixed) return {position / spec.max_length, position % spec.max_length};
   std::int64_t row = 0;
   if (spec.bag == BagForm::kLengths) {
     std::int64_t begin = 0;
-    while (begin + length_of(spec, input, row) <= position) begin += length_of(spec, input, row++);
-    return {row, position - begin};
+    for (; row + 1 < input.bag_count; ++row) {
+      const std::int64_t length = length_of(spec, input, row);
+      if (length < 0 || length > position - begin) break;  // none is negative, unless rewritten
+      begin += length;
+    }
+    return {row, 0};
   }
   while (row + 1 < input.bag_count && length_of(spec, input, row + 1) <= position) ++row;
-  return {row, position - length_of(spec, input, row)};
+  return {row, 0};
 }
 
 std::string float_id(const LookupSpec& spec, const FeatureInput& input, Place place,

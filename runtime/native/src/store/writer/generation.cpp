@@ -13,14 +13,14 @@ namespace anabranch::store {
 
 std::shared_ptr<const Generation> Generation::map(int fd, std::shared_ptr<const Segment> segment,
                                                   bool populate) {
-  struct stat status{};
-  if (::fstat(fd, &status) != 0) {
-    throw std::system_error(errno, std::generic_category(), "cannot open a generation");
-  }
-  // Without the seal it could be cut short under the mapping.
+  // Without the seal it could be cut short under the mapping; so the seal first, then the size.
   const int seals = ::fcntl(fd, F_GET_SEALS);
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
     throw Damaged("generation: its size is not sealed: this is not memory of a store's writer");
+  }
+  struct stat status{};
+  if (::fstat(fd, &status) != 0) {
+    throw std::system_error(errno, std::generic_category(), "cannot open a generation");
   }
   const auto size = static_cast<std::size_t>(status.st_size);
   if (size < sizeof(GenerationHeader)) throw Damaged("generation: it is too small for a header");
