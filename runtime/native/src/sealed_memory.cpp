@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -12,7 +13,8 @@ namespace anabranch {
 SealedMemory::SealedMemory(const char* name, std::size_t size_bytes)
     : fd_(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING)) {
   void* mapped = MAP_FAILED;
-  if (fd_ >= 0 && ::ftruncate(fd_, static_cast<off_t>(size_bytes)) == 0 &&
+  if (fd_ >= 0 && ::fchmod(fd_, 0600) == 0 &&
+      ::ftruncate(fd_, static_cast<off_t>(size_bytes)) == 0 &&
       ::fcntl(fd_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0) {
     mapped = ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
   }

@@ -100,7 +100,8 @@ SharedWords SharedWords::create(std::size_t words) {
   }
   const std::size_t bytes = page_bytes(words);
   Descriptor fd(::memfd_create("anabranch-words", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (fd.get() < 0 || ::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0 ||
+  if (fd.get() < 0 || ::fchmod(fd.get(), 0600) != 0 ||
+      ::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0 ||
       ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     refused(errno, "cannot create shared words");
   }

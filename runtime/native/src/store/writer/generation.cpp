@@ -15,6 +15,9 @@ std::shared_ptr<const Generation> Generation::map(int fd, std::shared_ptr<const 
                                                   bool populate) {
   // Without the seal it could be cut short under the mapping; so the seal first, then the size.
   const int seals = ::fcntl(fd, F_GET_SEALS);
+  if (seals < 0 && errno == EBADF) {
+    throw std::system_error(errno, std::generic_category(), "cannot open a generation");
+  }
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
     throw Damaged("generation: its size is not sealed: this is not memory of a store's writer");
   }

@@ -1,5 +1,6 @@
 // Whatever the bytes of a generation are: mapping it says no, or every read stays inside.
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 #include <random>
 #include <system_error>
@@ -162,6 +163,9 @@ TEST(nobody_else_can_write_a_generation) {
   CHECK_EQ(::ftruncate(writer->fd(), 4096), -1);
   const std::uint64_t word = 0;
   CHECK_EQ(::pwrite(writer->fd(), &word, sizeof word, 0), -1);
+  struct stat status{};
+  CHECK_EQ(::fstat(writer->fd(), &status), 0);
+  CHECK_EQ(status.st_mode & 0777, 0600u);
 }
 
 TEST(mutated_words_lead_no_read_outside) {
