@@ -24,8 +24,9 @@ ROOM = Capacity(arena_rows=1000, keys=120)
         (stats(used=751), {0: 250}, True),
         (stats(used=0), {0: 1001}, True),
         (stats(used=999), {1: 5}, False),
-        (stats(live=100, dead=50), {}, False),
-        (stats(live=100, dead=51), {}, True),
+        (stats(live=100, dead=40), {}, False),
+        (stats(live=100, dead=41), {}, True),
+        (stats(live=100, dead=41), {0: 1}, True),
         (stats(slots=0, live=0), {}, False),
     ],
 )

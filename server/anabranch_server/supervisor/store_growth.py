@@ -11,7 +11,10 @@ from anabranch_runtime.store import Capacity, TableStats
 __all__ = ["grown", "is_short"]
 
 _NEARLY_FULL: Final = 0.75
-"""Share of a table's room from which on a new generation is made, beside traffic."""
+"""Share of a table's arena from which on a new generation is made, beside traffic."""
+
+_MOST_SLOTS: Final = 0.7
+"""Share of an index's slots in use from which on that is done; at 0.75 the writer refuses keys."""
 
 _FACTOR: Final = 2
 """Arena rows of a table that grows, over what is in it."""
@@ -35,12 +38,17 @@ def is_short(
         incoming: table -> rows that a change is about to bring. A change has to fit; without one,
             a generation is short when it is nearly full.
     """
-    share = 1.0 if incoming else _NEARLY_FULL
+    if not incoming:
+        return any(
+            table.arena_used > _NEARLY_FULL * capacity.arena_rows
+            or table.used_slots > _MOST_SLOTS * table.slots > 0
+            for _, table, capacity in _tables(stats, capacities)
+        )
     return any(
-        table.arena_used + incoming.get(index, 0) > share * capacity.arena_rows
-        or table.used_slots > _NEARLY_FULL * table.slots > 0
+        table.arena_used + coming > capacity.arena_rows
+        or table.used_slots > _MOST_SLOTS * table.slots > 0
         for index, table, capacity in _tables(stats, capacities)
-        if incoming.get(index, 0) or not incoming
+        if (coming := incoming.get(index, 0))
     )
 
 

@@ -107,9 +107,9 @@ class StoreRoom:
             AnabranchError: there is no memory, or workers cannot take it.
         """
         one = self._at_work.setdefault(model, _AtWork())
-        at_work = one.growing.get(version)
-        if at_work is not None:
+        while (at_work := one.growing.get(version)) is not None:
             await asyncio.wait({at_work})
+            await asyncio.sleep(0)  # until it has taken itself off the list
         await self._begin(model, one, version, incoming)
 
     def _begin(

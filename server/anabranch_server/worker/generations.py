@@ -16,6 +16,9 @@ from anabranch_wire.errors import Internal, Unavailable
 
 __all__ = ["Generations"]
 
+_File = tuple[int, int]
+"""Device and inode: the same for the same memory, however it came here."""
+
 
 class Generations:
     """The generations of one model. Belongs to the event loop; maps in threads.
@@ -29,22 +32,19 @@ class Generations:
         self._residency: Residency = residency
         self._threads = threads
         self._mapped: dict[int, Generation] = {}
-        self._segments: dict[str, Segment] = {}
-        self._over: dict[int, str] = {}
+        self._segments: dict[_File, Segment] = {}
+        self._over: dict[int, _File] = {}
 
     def __len__(self) -> int:
         """Number of mapped generations."""
         return len(self._mapped)
 
-    async def view(
-        self, plan: GenerationPlan, segment: str, fds: Sequence[int], *, idle: bool
-    ) -> StoreView:
+    async def view(self, plan: GenerationPlan, fds: Sequence[int], *, idle: bool) -> StoreView:
         """Return what lookups read, mapped by now.
 
         Args:
             plan: which generation, at which version.
-            segment: name of the file below it, the same for the same rows.
-            fds: of that file and of the generation; they stay the caller's.
+            fds: of the segment below it and of the generation; they stay the caller's.
             idle: whether to map only while nobody else has anything to do.
 
         Raises:
@@ -52,7 +52,7 @@ class Generations:
         """
         generation = self._mapped.get(plan.number)
         if generation is None:
-            generation = await self._map(plan.number, segment, fds, idle=idle)
+            generation = await self._map(plan.number, fds, idle=idle)
         return StoreView(generation, plan.store_version)
 
     def keep_only(self, numbers: Collection[int]) -> None:
@@ -66,18 +66,18 @@ class Generations:
         if doomed:
             self._threads.run("unmap", doomed.clear, idle=False)
 
-    async def _map(
-        self, number: int, segment: str, fds: Sequence[int], *, idle: bool
-    ) -> Generation:
+    async def _map(self, number: int, fds: Sequence[int], *, idle: bool) -> Generation:
         if len(fds) != DESCRIPTORS_EACH:
             raise Internal(f"generation {number} came with {len(fds)} descriptors")
-        residency, known = self._residency, self._segments.get(segment)
         own: list[int] = []
         try:
+            segment = _file(fds[0])
             own.extend(os.dup(fd) for fd in fds)
         except OSError as error:
             close_all(own)
             raise Unavailable(f"the tables cannot be mapped: {error.strerror}") from None
+
+        residency, known = self._residency, self._segments.get(segment)
 
         def work() -> tuple[Segment, Generation]:
             try:
@@ -93,3 +93,8 @@ class Generations:
         self._segments[segment] = base
         self._mapped[number], self._over[number] = generation, segment
         return generation
+
+
+def _file(fd: int) -> _File:
+    status = os.fstat(fd)
+    return status.st_dev, status.st_ino

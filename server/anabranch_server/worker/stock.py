@@ -259,7 +259,7 @@ class Stock:
         if rows is not None and version.store is not None:
             first = DESCRIPTORS_EACH * plan.generations.index(rows)
             pair = fds[first : first + DESCRIPTORS_EACH]
-            view = await shelf.generations.view(rows, version.store.segment, pair, idle=idle)
+            view = await shelf.generations.view(rows, pair, idle=idle)
             like = shelf.find(plan.group, version, None)
             if like is not None:
                 return like.group.with_rows(like, view, snapshot(version))
