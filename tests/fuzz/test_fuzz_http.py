@@ -75,7 +75,8 @@ def answered(door: HttpDoor, requests: Iterable[bytes]) -> dict[int, int]:
             for request in some:
                 response = peer.read()
                 statuses[response.status] = statuses.get(response.status, 0) + 1
-                assert response.status in (200, 400, 404, 413, 415, 501, 504), request
+                # 503 and 504: a mutated timeout is too short, seen before or while it waits.
+                assert response.status in (200, 400, 404, 413, 415, 501, 503, 504), request
                 if response.status != 200:
                     assert set(json.loads(response.body)) == {"error"}, request
     return statuses
