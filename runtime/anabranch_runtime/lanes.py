@@ -16,12 +16,6 @@ _SPARE: Final = 0.1
 """Of an expected wait, kept free: batches differ, and who is admitted only to expire in the queue
 learns it late and has taken the place of somebody else."""
 
-_WEIGHT: Final = 0.0625
-"""Of a new wait in what is learned of expected ones."""
-
-_MOST_STRETCH: Final = 4.0
-"""Times that a wait counts as longer than expected: a stall of the machine is not its pace."""
-
 
 class Lane:
     """Some executors of a group and the requests that wait for them.
@@ -31,7 +25,6 @@ class Lane:
         executors: who takes it.
         idle: those of them that sleep; the last one is woken first.
         latest: `time.monotonic()` at which all of them will be free, or before.
-        stretch: how many times longer requests lately waited than was expected; at least 1.
     """
 
     def __init__(self, executors: Sequence[Executor], levels: int) -> None:
@@ -39,14 +32,11 @@ class Lane:
         self.executors = executors
         self.idle: list[Executor] = []
         self.latest = 0.0
-        self.stretch = 1.0
 
     def begin(self, executor: Executor, batch: list[Ticket], now: float) -> None:
         """Note that an executor is given a batch."""
         executor.begin(batch, now)
         self.latest = max(self.latest, executor.until)
-        if batch and batch[0].expected:
-            self._learn(batch[0], now)
 
     def rest(self, executor: Executor) -> None:
         """Let an executor of this lane sleep."""
@@ -64,18 +54,14 @@ class Lane:
         """Whether a request that comes now is expected to miss its deadline, or to meet it barely.
 
         What is computed is taken as it was measured, what waits as if it met in full batches, and
-        executors as if they shared it evenly; all that longer by what requests lately waited longer
-        than expected. One that comes too late already is left to `PendingQueue.take`, since no
-        queue is to blame.
+        executors as if they shared it evenly: it hardly goes faster. One that comes too late
+        already is left to `PendingQueue.take`, since no queue is to blame.
         """
         request, pace = ticket.request, ticket.version.pace
         own_s = pace.run_s(request.rows)
-        deadline = now + (request.deadline - now) / (self.stretch + _SPARE)
+        deadline = now + (request.deadline - now) / (1.0 + _SPARE)
         # As if one executor had everything: who has as much time is in time, and most have.
-        start = max(self.latest, now) + self.pending.total_s
-        if start + own_s <= deadline:
-            if len(self.executors) == 1:
-                ticket.expected = start
+        if max(self.latest, now) + self.pending.total_s + own_s <= deadline:
             return False
         if self.idle or request.deadline <= now:
             return False
@@ -86,22 +72,12 @@ class Lane:
             start_of(untils, 0.0, now) + own_s,
             start_of(untils, ahead + pace.share_s(request.rows), now),
         )
-        if earliest > deadline:
-            return True
-        ticket.expected = earliest - own_s
-        return False
+        return earliest > deadline
 
     def drain_s(self, now: float) -> float:
         """Seconds until an executor is free and nothing waits, if nothing else comes."""
         untils = [executor.until for executor in self.executors]
         return start_of(untils, self.pending.work_s(None), now) - now
-
-    def _learn(self, ticket: Ticket, now: float) -> None:
-        """Compare the wait of a request that begins now with what was expected."""
-        expected_s = ticket.expected - ticket.submitted
-        if expected_s > 0.0:
-            stretch = min((now - ticket.submitted) / expected_s, _MOST_STRETCH)
-            self.stretch = max(1.0, self.stretch + _WEIGHT * (stretch - self.stretch))
 
     def load(self) -> int:
         """Requests that wait, and executors that are at work."""

@@ -69,8 +69,6 @@ class Ticket:
         lookup_s: seconds that the lookups of its (last) batch took, between `started` and
             `finished`; 0.0 where there are none.
         cost_s: seconds of an executor that it is expected to take; the group's own.
-        expected: `time.monotonic()` at which it should begin, as was thought when it was let in;
-            0.0 where nobody thought about it; the group's own.
     """
 
     __slots__ = (
@@ -78,7 +76,6 @@ class Ticket:
         "cancelled",
         "cost_s",
         "error",
-        "expected",
         "finished",
         "lookup_s",
         "outputs",
@@ -102,4 +99,3 @@ class Ticket:
         self.batch_rows = 0
         self.cost_s = 0.0
         self.lookup_s = 0.0
-        self.expected = 0.0

@@ -95,24 +95,3 @@ def test_an_unknown_pace_refuses_nobody(tmp_path: Path) -> None:
     lane.pending.push(ticket(unknown, 8, math.inf))
 
     assert not lane.is_too_late(ticket(unknown, 8, 10.001), now=10.0)
-
-
-def test_waits_that_were_longer_than_expected_lengthen_the_next_ones(
-    version: ServedVersion,
-) -> None:
-    lane = busy_lane(20.0)
-    first = ticket(version, 2, 26.0)  # expected to begin at 20, after 10 s
-    first.submitted = 10.0
-    assert not lane.is_too_late(first, now=10.0)
-
-    for _ in range(200):
-        lane.begin(lane.executors[0], [first], 30.0)
-    lane.executors[0].until = lane.latest = 20.0
-
-    assert lane.stretch == pytest.approx(2.0, rel=1e-3)
-    assert lane.is_too_late(ticket(version, 2, 30.0), now=10.0)
-    assert not lane.is_too_late(ticket(version, 2, 60.0), now=10.0)
-
-    for _ in range(200):
-        lane.begin(lane.executors[0], [first], 10.1)
-    assert lane.stretch == 1.0
