@@ -49,6 +49,7 @@ def test_the_quick_form_measures_every_row_but_those_of_peers_that_are_not_here(
 
 @pytest.mark.slow
 def test_the_quick_form_compares_with_the_limit_and_with_no_versions(tmp_path: Path) -> None:
+    # Building it takes 100 s of processor time: only where somebody has, or asks for it.
     if not (lookup_yardstick.is_built() or is_required("random_reads")):
         pytest.skip("the yardstick is not built; it takes minutes: lookup.py --quick --only S1")
 

@@ -4,7 +4,7 @@ import onnx
 import pytest
 from onnx import parser
 
-from anabranch_graph_opt.row_axes import InputAxis, resolve_row_axes
+from anabranch_graph_opt.row_axes import AxisKind, InputAxis, resolve_row_axes
 from anabranch_graph_opt.row_flow import prove_rows
 from anabranch_graph_opt.signature import read_signature
 from anabranch_wire.errors import InvalidInput
@@ -91,6 +91,6 @@ def test_declarations_that_do_not_fit_are_refused(
 
 
 @pytest.mark.parametrize(("kind", "bag"), [("ids", None), ("rows", "offsets")])
-def test_ids_and_only_ids_have_a_bag(kind: str, bag: str | None) -> None:
+def test_ids_and_only_ids_have_a_bag(kind: AxisKind, bag: str | None) -> None:
     with pytest.raises(InvalidInput, match="bag"):
-        InputAxis(kind, bag)  # type: ignore[arg-type]
+        InputAxis(kind, bag)

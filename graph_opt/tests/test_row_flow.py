@@ -7,6 +7,7 @@ run alone and together differ in the first and agree in the second.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import onnx
@@ -45,8 +46,8 @@ class Pair:
     """
 
     name: str
-    mixing: tuple[str, Mapping[str, object]]
-    harmless: tuple[str, Mapping[str, object]]
+    mixing: tuple[str, Mapping[str, Any]]
+    harmless: tuple[str, Mapping[str, Any]]
     reason: str
     shown: bool = True
 
@@ -57,8 +58,8 @@ def pair(
     harmless: str,
     reason: str,
     shown: bool = True,
-    mixing_only: Mapping[str, object] = MappingProxyType({}),
-    harmless_only: Mapping[str, object] = MappingProxyType({}),
+    mixing_only: Mapping[str, Any] = MappingProxyType({}),
+    harmless_only: Mapping[str, Any] = MappingProxyType({}),
     **both: object,
 ) -> Pair:
     return Pair(
@@ -693,7 +694,7 @@ PAIRS = [
 @pytest.mark.parametrize("case", PAIRS, ids=lambda case: case.name)
 def test_rows_that_interact_are_never_called_independent(case: Pair) -> None:
     nodes, arguments = case.mixing
-    model = graph(nodes, **arguments)  # type: ignore[arg-type]
+    model = graph(nodes, **arguments)
 
     proof = prove_rows(model)
 
@@ -707,7 +708,7 @@ def test_rows_that_interact_are_never_called_independent(case: Pair) -> None:
 @pytest.mark.parametrize("case", PAIRS, ids=lambda case: case.name)
 def test_twins_in_which_rows_stay_apart_are_proven(case: Pair) -> None:
     nodes, arguments = case.harmless
-    model = graph(nodes, **arguments)  # type: ignore[arg-type]
+    model = graph(nodes, **arguments)
 
     proof = prove_rows(model)
 

@@ -11,6 +11,8 @@ from typing import cast
 
 import numpy as np
 import onnxruntime
+
+# Triton puts this module beside the script; no package has it.
 import triton_python_backend_utils as triton  # type: ignore[import-not-found]  # pyright: ignore
 from numpy.typing import NDArray
 

@@ -3,9 +3,10 @@
 import copy
 import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,21 +46,21 @@ every_kind = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
 def places(data: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
     """Every place below the top of a tree of plain data."""
-    steps: list[str | int] = []
+    steps: Iterable[tuple[str | int, object]] = ()
     if isinstance(data, dict):
-        steps = list(data)
+        steps = data.items()
     elif isinstance(data, list):
-        steps = list(range(len(data)))
-    for step in steps:
+        steps = enumerate(data)
+    for step, below in steps:
         yield (*path, step)
-        yield from places(data[step], (*path, step))  # type: ignore[index]
+        yield from places(below, (*path, step))
 
 
-def parent(data: object, path: tuple[str | int, ...]) -> dict[str | int, object]:
+def parent(data: Any, path: tuple[str | int, ...]) -> Any:
+    """The dict or list that holds the place `path` of a tree of plain data."""
     for step in path[:-1]:
-        data = data[step]  # type: ignore[index]
-    assert isinstance(data, dict | list)
-    return data  # type: ignore[return-value]
+        data = data[step]
+    return data
 
 
 @every_kind
