@@ -1,13 +1,12 @@
 """The script of S10 in its quick form, and that it would see a batch that is torn."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import rows
+from anabranch_testing.benchmark_scripts import run_quick
 from isolation_roles import is_torn
 
 SCRIPT = Path(__file__).resolve().parents[1] / "isolation.py"
@@ -50,14 +49,8 @@ def test_a_key_that_should_have_gone_is_seen() -> None:
 
 @pytest.mark.slow
 def test_the_quick_form_kills_and_tears_nothing(tmp_path: Path) -> None:
-    target = tmp_path / "rows.json"
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), "--quick", "--json", str(target)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    written = rows.read(run_quick(SCRIPT, tmp_path))
 
-    assert done.returncode == 0, done.stderr
-    written = rows.read(target)
     assert written.quick
     torn, checked = written.rows
     assert (torn.id, torn.value, torn.met) == ("S10", 0, True)

@@ -12,6 +12,7 @@ import pytest
 import lookup_yardstick
 import peers.store
 import rows
+from anabranch_testing.benchmark_scripts import run_quick
 from anabranch_testing.corpus import is_required
 from lookup_material import aligned, check, keys_of, numbers_of, zipf
 from lookup_rounds import best, interleaved, ratios
@@ -21,13 +22,8 @@ SCRIPT = Path(__file__).resolve().parents[1] / "lookup.py"
 PEERS = frozenset({"S3", "S4", "X10"})
 
 
-def run_quick(target: Path, only: str) -> Sequence[rows.Row]:
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), "--quick", "--only", only, "--json", str(target)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    written = rows.read(target)
+def measured(folder: Path, only: str) -> Sequence[rows.Row]:
+    written = rows.read(run_quick(SCRIPT, folder, "--only", only))
     assert written.quick
     return written.rows
 
@@ -38,7 +34,7 @@ def test_the_quick_form_measures_every_row_but_those_of_peers_that_are_not_here(
 ) -> None:
     wanted = ["S3", "S4", "S6", "S7", "S8", "S9", "S11", "S12", "S13", "X10"]
 
-    written = run_quick(tmp_path / "rows.json", ",".join(wanted))
+    written = measured(tmp_path, ",".join(wanted))
 
     assert {row.id for row in written} == set(wanted)
     absent = [row for row in written if row.value is None]
@@ -53,7 +49,7 @@ def test_the_quick_form_compares_with_the_limit_and_with_no_versions(tmp_path: P
     if not (lookup_yardstick.is_built() or is_required("random_reads")):
         pytest.skip("the yardstick is not built; it takes minutes: lookup.py --quick --only S1")
 
-    written = run_quick(tmp_path / "rows.json", "S1,S2,S5")
+    written = measured(tmp_path, "S1,S2,S5")
 
     ids = [row.id for row in written]
     assert (ids.count("S1"), ids.count("S2"), ids.count("S5")) == (6, 6, 1)

@@ -1,26 +1,19 @@
 """The script of W9 and W12 in its quick form, from the command line."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import rows
+from anabranch_testing.benchmark_scripts import run_quick
 
 SCRIPT = Path(__file__).resolve().parents[1] / "reload.py"
 
 
 @pytest.mark.slow
 def test_the_quick_form_measures_every_row(tmp_path: Path) -> None:
-    target = tmp_path / "rows.json"
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), "--quick", "--json", str(target)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    written = rows.read(run_quick(SCRIPT, tmp_path))
 
-    assert done.returncode == 0, done.stderr
-    written = rows.read(target)
     assert written.quick
     ids = [row.id for row in written.rows]
     assert ids.count("W9") == 6

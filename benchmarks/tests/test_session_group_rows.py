@@ -1,12 +1,11 @@
 """The script of W8, W8b and W11 in its quick form, from the command line."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import rows
+from anabranch_testing.benchmark_scripts import run_quick
 from overload import Point, plot
 from session_group import executor_counts
 
@@ -29,14 +28,8 @@ def test_the_plot_shows_every_load() -> None:
 
 @pytest.mark.slow
 def test_the_quick_form_measures_every_row(tmp_path: Path) -> None:
-    target = tmp_path / "rows.json"
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), "--quick", "--json", str(target)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    written = rows.read(run_quick(SCRIPT, tmp_path))
 
-    assert done.returncode == 0, done.stderr
-    written = rows.read(target)
     assert written.quick
     ids = [row.id for row in written.rows]
     assert ids.count("W11") == 3
