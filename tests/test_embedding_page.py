@@ -1,9 +1,7 @@
 """The page about models with tables of their own is run as it stands, from export to answers."""
 
 import json
-import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,28 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from anabranch_testing.pages import at, blocks, run
 from anabranch_testing.servers import RunningServer, started_server
 
-PAGE = (Path(__file__).parents[1] / "docs" / "embedding_models.md").read_text()
-BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
-EXPORT, PUBLISH, TRITON = (text for kind, text in BLOCKS if kind == "python")
-(MEANING,) = (text for kind, text in BLOCKS if kind == "yaml")
-SERVE, LOOK, CURL = (text for kind, text in BLOCKS if kind == "")
-
-
-def run(command: list[str], folder: Path) -> str:
-    """Run a command in a folder; returns what it printed."""
-    done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def at(server: RunningServer, code: str) -> str:
-    """The code, with the address of the server in place of the default one."""
-    assert code.count("127.0.0.1:8000") == 1
-    return code.replace("127.0.0.1:8000", server.http)
+PAGE = "docs/embedding_models.md"
+EXPORT, PUBLISH, TRITON = blocks(PAGE, "python")
+(MEANING,) = blocks(PAGE, "yaml")
+SERVE, LOOK, CURL = blocks(PAGE, "")
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,6 @@
 """What the README pages show is run as it stands, against a really started server."""
 
-import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from anabranch_testing.graphs import write_graph
+from anabranch_testing.pages import at, blocks, run
 from anabranch_testing.servers import RunningServer, started_server
 
-ROOT = Path(__file__).parents[1]
-BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 GRAPH = """
 ctr (float[N, 416] x) => (float[N, 1] score)
 { mean = ReduceMean <axes = [1]> (x) score = Sigmoid(mean) }
@@ -21,31 +18,11 @@ ctr (float[N, 416] x) => (float[N, 1] score)
 SERVE = ".venv/bin/anabranch serve models"
 
 
-def blocks(page: str, language: str) -> list[str]:
-    """The code of a page, in the order it stands."""
-    return [code for found, code in BLOCK.findall((ROOT / page).read_text()) if found == language]
-
-
 README_PYTHON = blocks("README.md", "python")
 (START,) = (code for code in blocks("README.md", "") if SERVE in code)
 (LOOK_AFTER,) = (code for code in blocks("README.md", "") if "anabranch publish" in code)
 (CURL,) = (code for code in blocks("README.md", "") if code.startswith("curl"))
 SCORING, PUBLISHING = blocks("clients/python/README.md", "python")
-
-
-def run(command: list[str], folder: Path) -> str:
-    """Run a command in a folder; returns what it printed."""
-    done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def at(server: RunningServer, code: str) -> str:
-    """The code, with the address of the server in place of the default one."""
-    assert code.count("127.0.0.1:8000") == 1
-    return code.replace("127.0.0.1:8000", server.http)
 
 
 @pytest.fixture(scope="module")
