@@ -4,18 +4,16 @@ One folder for each key, put in place by rename and complete from then on; `buil
 what its files must be. A folder that does not pass that check is removed and built anew.
 """
 
-import hashlib
 import logging
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Collection
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
+from anabranch_model_store.cache_entries import mark_used, name_of, newest_first, sync
 from anabranch_model_store.hashing import file_sha256
 from anabranch_wire.documents import Document, decode_json, encode_json
 from anabranch_wire.errors import AnabranchError, Unavailable
@@ -68,8 +66,7 @@ class BuiltGraphs:
         """
         place = self._place(key)
         if self._is_sound(place):
-            with suppress(OSError):
-                os.utime(place)  # what was used last is cleared last
+            mark_used(place)
             return place
         shutil.rmtree(place, ignore_errors=True)
         try:
@@ -81,7 +78,7 @@ class BuiltGraphs:
             write(building)
             _seal(building)
             building.rename(place)
-            _sync(self._folder)
+            sync(self._folder)
         except OSError as error:
             raise Unavailable(f"cache folder: {error.strerror}") from None
         finally:
@@ -97,7 +94,7 @@ class BuiltGraphs:
             in_use: folders that `get` returned and that workers may still be told of.
         """
         kept_bytes = 0
-        for place in self._newest_first():
+        for place in newest_first(self._folder, Path.is_dir):
             if place.name.startswith(_TEMPORARY):
                 shutil.rmtree(place, ignore_errors=True)
                 continue
@@ -109,13 +106,7 @@ class BuiltGraphs:
                 shutil.rmtree(place, ignore_errors=True)
 
     def _place(self, key: str) -> Path:
-        return self._folder / hashlib.sha256(key.encode()).hexdigest()[:32]
-
-    def _newest_first(self) -> list[Path]:
-        with suppress(OSError):
-            folders = [entry for entry in self._folder.iterdir() if entry.is_dir()]
-            return sorted(folders, key=_modified, reverse=True)
-        return []
+        return self._folder / name_of(key)
 
     @staticmethod
     def _is_sound(place: Path) -> bool:
@@ -135,26 +126,12 @@ def _seal(folder: Path) -> None:
     """Write what the files of `folder` are, and make sure that all of it is on the disk."""
     files = []
     for path in sorted(folder.iterdir()):
-        _sync(path)
+        sync(path)
         files.append(_BuiltFile(name=path.name, bytes=_size(path), sha256=file_sha256(path)))
     (folder / _CHECKS).write_bytes(encode_json(_Built(files=tuple(files)), _CHECKS))
-    _sync(folder / _CHECKS)
-    _sync(folder)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync(folder / _CHECKS)
+    sync(folder)
 
 
 def _size(path: Path) -> int:
     return path.stat().st_size
-
-
-def _modified(path: Path) -> float:
-    with suppress(OSError):
-        return path.stat().st_mtime
-    return 0.0

@@ -4,7 +4,7 @@ One file `<key>.seg` for each content, complete from the moment it has that name
 afterwards. What does not pass its own checksums is removed and made anew.
 """
 
-import hashlib
+import fcntl
 import logging
 import os
 import shutil
@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from anabranch_model_store.cache_entries import mark_used, name_of, newest_first, sync
 from anabranch_runtime.store import Segment
 from anabranch_wire.errors import AnabranchError, Unavailable
 
@@ -54,11 +55,10 @@ class SegmentCache:
             AnabranchError: what `write` raises.
             Unavailable: the cache folder cannot be written; says why.
         """
-        name = hashlib.sha256(key.encode()).hexdigest()[:32] + _SUFFIX
+        name = name_of(key) + _SUFFIX
         place = self._folder / name
         if _is_sound(place, on_bytes):
-            with suppress(OSError):
-                os.utime(place)  # what was used last is cleared last
+            mark_used(place)
             return place
         with _writing():
             place.unlink(missing_ok=True)
@@ -69,13 +69,13 @@ class SegmentCache:
     def prune(self, in_use: Collection[Path]) -> None:
         """Remove what was used longest ago until the limit is kept; half-made segments too.
 
-        What processes have mapped stays readable for them.
+        What processes have mapped stays readable for them, and what another server is making stays.
 
         Args:
             in_use: what `get` returned and processes may still be told of.
         """
         kept_bytes = 0
-        for place in self._newest_first():
+        for place in newest_first(self._folder, Path.is_file):
             if place in in_use:
                 continue
             if place.suffix == _SUFFIX and not place.name.startswith("."):
@@ -83,14 +83,10 @@ class SegmentCache:
                 if kept_bytes <= self._limit_bytes:
                     continue
                 _log.debug("cleared %s", place.name, extra={"event": "cache_cleared"})
+            elif _is_locked(place):
+                continue
             with suppress(OSError):
                 place.unlink()
-
-    def _newest_first(self) -> list[Path]:
-        with suppress(OSError):
-            files = [entry for entry in self._folder.iterdir() if entry.is_file()]
-            return sorted(files, key=_modified, reverse=True)
-        return []
 
 
 def link_or_copy(source: Path, target: Path) -> None:
@@ -107,11 +103,11 @@ def link_or_copy(source: Path, target: Path) -> None:
         temporary = target.with_name(f".{target.name}")
         try:
             shutil.copyfile(source, temporary)
-            _sync(temporary)
+            sync(temporary)
             temporary.rename(target)
         finally:
             temporary.unlink(missing_ok=True)
-    _sync(target.parent)
+    sync(target.parent)
 
 
 def _is_sound(place: Path, on_bytes: Callable[[int], None]) -> bool:
@@ -127,6 +123,18 @@ def _is_sound(place: Path, on_bytes: Callable[[int], None]) -> bool:
     return True
 
 
+def _is_locked(place: Path) -> bool:
+    """Whether somebody writes a segment: its writer holds a lock (docs/formats.md, "Segments")."""
+    try:
+        with place.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
 @contextmanager
 def _writing() -> Iterator[None]:
     try:
@@ -135,21 +143,7 @@ def _writing() -> Iterator[None]:
         raise Unavailable(f"cache folder: {error.strerror or error}") from None
 
 
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _size(path: Path) -> int:
     with suppress(OSError):
         return path.stat().st_size
     return 0
-
-
-def _modified(path: Path) -> float:
-    with suppress(OSError):
-        return path.stat().st_mtime
-    return 0.0

@@ -87,6 +87,18 @@ def test_pruning_keeps_what_is_in_use_and_what_was_used_last(tmp_path: Path) -> 
     assert sorted(used.parent.iterdir()) == sorted((used, new))
 
 
+def test_what_another_server_is_writing_stays(tmp_path: Path) -> None:
+    folder = tmp_path / "segments"
+    folder.mkdir()
+    with SegmentBuilder(folder, "other.seg") as builder:
+        table = builder.table("t", 4, rows=1)
+        table.add(np.arange(1), np.ones((1, 4), np.float32))
+        cache_in(tmp_path, 0).prune([])
+        builder.finish()
+
+    Segment.open(folder / "other.seg").verify()
+
+
 def test_a_mapped_segment_outlives_its_file(tmp_path: Path) -> None:
     cache = cache_in(tmp_path, 0)
     segment = Segment.open(cache.get("key", Writer()))
