@@ -5,7 +5,7 @@ from typing import Self
 
 from anabranch_runtime.store import StoreBytes, StoreWriter, TableStats
 
-__all__ = ["StoreFigures"]
+__all__ = ["StoreFigures", "table_stats"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,12 @@ class StoreFigures:
     def of(cls, writer: StoreWriter, tables: int) -> Self:
         """Look at a generation with so many tables, on which nothing else is at work."""
         return cls(
-            tuple(writer.stats(index) for index in range(tables)),
+            table_stats(writer, tables),
             writer.memory(),
             writer.huge_page_ratio(),
         )
+
+
+def table_stats(writer: StoreWriter, tables: int) -> tuple[TableStats, ...]:
+    """Return what each of so many tables holds, while nothing else is at work on them."""
+    return tuple(writer.stats(index) for index in range(tables))

@@ -123,8 +123,8 @@ class StoreRoom:
     async def _grow_where_short(self, model: str, one: _AtWork) -> None:
         try:
             for plan, store in self._stores(model):
-                figures = await store.look()
-                if plan.version not in one.growing and is_short(figures.tables, store.capacities):
+                stats = await store.stats()
+                if plan.version not in one.growing and is_short(stats, store.capacities):
                     await self._begin(model, one, plan.version, {})
         except AnabranchError as error:
             _log.warning(
@@ -140,7 +140,7 @@ class StoreRoom:
     async def _grow(self, model: str, version: int, incoming: Mapping[int, int]) -> None:
         """Copy the rows of a version into more room and switch to that."""
         store = self.store(model, version)
-        sizes = grown((await store.look()).tables, store.capacities, incoming)
+        sizes = grown(await store.stats(), store.capacities, incoming)
         growth = await store.grow(sizes, self._available_bytes())
         try:
             await self._switcher.alter(model, Growing(version, growth, sizes), _nothing_to_keep)

@@ -202,7 +202,7 @@ class Stores:
         assert self._room is not None, "made with the switcher"
         incoming = dict(rows or {})
         store = self._room.store(model, version)
-        if incoming and is_short((await store.look()).tables, store.capacities, incoming):
+        if incoming and is_short(await store.stats(), store.capacities, incoming):
             await self._room.make(model, version, incoming)
         try:
             return await self._switcher.alter(model, Rewriting(version, fill), decide)

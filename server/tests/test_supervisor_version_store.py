@@ -1,0 +1,101 @@
+import asyncio
+import gc
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from anabranch_runtime.store import Capacity, Change, StoreWriter
+from anabranch_server.processes.plans import StorePlan
+from anabranch_server.supervisor.version_store import VersionStore
+from anabranch_testing.event_loops import on_loop
+from anabranch_testing.marked_rows import marked_plan, marking
+
+
+def plan_in(folder: Path) -> StorePlan:
+    plan = marked_plan(folder, 1).store
+    assert plan is not None
+    return plan
+
+
+class Held:
+    """Work on a store that waits in its thread until it may go on."""
+
+    def __init__(self) -> None:
+        self.begun, self.may_end = threading.Event(), threading.Event()
+
+    def hold(self) -> None:
+        self.begun.set()
+        assert self.may_end.wait(20)
+
+    async def cancel(self, task: asyncio.Task[object]) -> None:
+        """Cancel who waits for the work, and let the work come to its end afterwards."""
+        await asyncio.to_thread(self.begun.wait, 20)
+        task.cancel()
+        await asyncio.sleep(0)
+        self.may_end.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+def open_descriptors() -> int:
+    gc.collect()
+    return len(os.listdir("/proc/self/fd"))
+
+
+@on_loop
+async def test_a_change_that_was_cancelled_while_it_was_prepared_is_given_back(
+    tmp_path: Path,
+) -> None:
+    store = await VersionStore.create(plan_in(tmp_path), 1, 1, "map", None)
+    held = Held()
+
+    def fill(change: Change) -> None:
+        marking(2.0)(change)
+        held.hold()
+
+    await held.cancel(asyncio.ensure_future(store.stage(fill)))
+
+    await store.stage(marking(3.0))
+    await store.apply()
+    assert (await store.stats())[0].live_keys > 0
+    await store.close()
+
+
+@on_loop
+async def test_a_growth_that_was_cancelled_while_it_began_is_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await VersionStore.create(plan_in(tmp_path), 1, 1, "map", None)
+    room = [Capacity(2 * one.arena_rows, 2 * one.keys) for one in store.capacities]
+    held, grow = Held(), StoreWriter.grow
+
+    def held_grow(writer: StoreWriter, capacities: list[Capacity]) -> object:
+        growth = grow(writer, capacities)
+        held.hold()
+        return growth
+
+    monkeypatch.setattr(StoreWriter, "grow", held_grow)
+    await held.cancel(asyncio.ensure_future(store.grow(room, None)))
+    monkeypatch.undo()
+
+    await store.take_over(await store.grow(room, None), room, 2)
+    assert list(store.numbers) == [1, 2]
+    await store.close()
+
+
+@on_loop
+async def test_a_store_that_was_cancelled_while_it_opened_leaves_no_descriptor(
+    tmp_path: Path,
+) -> None:
+    plan, held = plan_in(tmp_path), Held()
+    before = open_descriptors()
+
+    await held.cancel(
+        asyncio.ensure_future(
+            VersionStore.create(plan, 1, 1, "map", None, [lambda change: held.hold()])
+        )
+    )
+
+    assert open_descriptors() == before
