@@ -67,7 +67,7 @@ def test_a_segment_is_copied_where_that_suits_if_the_generation_fits_beside_it(
     assert is_copied(plan, "copy", None)
 
 
-def test_a_segment_that_has_to_be_copied_leaves_less_for_the_generation(
+def test_a_segment_that_has_to_be_copied_counts_before_it_is_copied(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = store_plan(tmp_path)
@@ -75,7 +75,10 @@ def test_a_segment_that_has_to_be_copied_leaves_less_for_the_generation(
     monkeypatch.setattr("anabranch_runtime.store.segments.is_steady", lambda fd: False)
 
     assert is_copied(plan, "auto", segment + generation)
+    copied: list[int] = []
+    monkeypatch.setattr("anabranch_runtime._native.Segment.copy", copied.append)
     before = len(os.listdir("/proc/self/fd"))
-    with pytest.raises(TooLarge, match=f"the machine has {generation - 1} left"):
+    with pytest.raises(TooLarge, match=f"and a copy of their rows {segment}; .* left"):
         open_store(plan, "auto", segment + generation - 1, ())
+    assert not copied
     assert len(os.listdir("/proc/self/fd")) == before

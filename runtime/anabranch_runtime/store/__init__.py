@@ -21,7 +21,14 @@ from anabranch_runtime.store.features import (
 from anabranch_runtime.store.generation import Generation
 from anabranch_runtime.store.lookup_plan import LookupArguments, LookupPlan, instruction_sets
 from anabranch_runtime.store.rows import KeyKind, Keys, RowType
-from anabranch_runtime.store.segments import Base, Probes, Residency, Segment, SegmentTable
+from anabranch_runtime.store.segments import (
+    Base,
+    Probes,
+    Residency,
+    Segment,
+    SegmentTable,
+    suited_base,
+)
 from anabranch_runtime.store.sizes import Capacity, ChangeCounts, StoreBytes, TableStats
 from anabranch_runtime.store.writer import Change, Growth, StoreWriter
 
@@ -58,4 +65,5 @@ __all__ = [
     "TableStats",
     "compile_plan",
     "instruction_sets",
+    "suited_base",
 ]

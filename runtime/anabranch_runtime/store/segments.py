@@ -11,7 +11,7 @@ from anabranch_runtime.store.file_systems import is_steady
 from anabranch_runtime.store.integers import expect_table
 from anabranch_runtime.store.rows import KeyKind, RowType
 
-__all__ = ["Base", "Probes", "Residency", "Segment", "SegmentTable"]
+__all__ = ["Base", "Probes", "Residency", "Segment", "SegmentTable", "suited_base"]
 
 Base = Literal["map", "copy", "auto"]
 """Where rows are read from: the file's own pages, a copy in shared memory, or what suits it."""
@@ -91,8 +91,7 @@ class Segment:
 
         Args:
             path: the file, which nobody may cut or write to while it is mapped.
-            base: `auto` copies where reading could fail later (file systems over a network or in
-                user space), and where the copy takes at most half of `available_bytes`.
+            base: `auto` is what `suited_base` says.
             residency: of what is mapped; a copy is populated at least.
             available_bytes: memory that is left; None where that is not known.
 
@@ -101,15 +100,10 @@ class Segment:
             Unsupported: its format is newer, or its byte order another.
             OSError: it cannot be opened, mapped, copied or locked.
         """
+        if base == "auto":
+            base = suited_base(path, available_bytes)
+        fd = _opened(path)
         try:
-            # Without waiting: a pipe of that name would have nobody to write to it.
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        except OSError as error:  # without the path, which may be nobody's business
-            raise OSError(error.errno, error.strerror) from None
-        try:
-            if base == "auto":
-                fits = available_bytes is not None and (2 * os.fstat(fd).st_size <= available_bytes)
-                base = "copy" if fits or not is_steady(fd) else "map"
             if base == "map":
                 return cls.map(fd, residency=residency)
             copy = _native.Segment.copy(fd)
@@ -157,3 +151,28 @@ class Segment:
         """
         expect_table(table, self.tables)
         return Probes(*self.native.probes(table))
+
+
+def suited_base(path: Path, available_bytes: int | None) -> Literal["map", "copy"]:
+    """Return where the rows of a segment file are best read from.
+
+    A copy is, where reading could fail later (file systems over a network or in user space), and
+    where it takes at most half of `available_bytes`; None where that is not known.
+
+    Raises:
+        OSError: the file cannot be opened.
+    """
+    fd = _opened(path)
+    try:
+        fits = available_bytes is not None and 2 * os.fstat(fd).st_size <= available_bytes
+        return "copy" if fits or not is_steady(fd) else "map"
+    finally:
+        os.close(fd)
+
+
+def _opened(path: Path) -> int:
+    try:
+        # Without waiting: a pipe of that name would have nobody to write to it.
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:  # without the path, which may be nobody's business
+        raise OSError(error.errno, error.strerror) from None

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from anabranch_runtime.store import Base, Capacity, Segment, StoreWriter
+from anabranch_runtime.store import Base, Capacity, Segment, StoreWriter, suited_base
 from anabranch_runtime.store import Change as RowChange
 from anabranch_server.processes.plans import StorePlan
 from anabranch_server.supervisor.store_figures import StoreFigures
@@ -80,9 +80,9 @@ def _open(
 ) -> Segment:
     """Open a segment; a copy must leave room for the generation."""
     mapped = Segment.open(path)
+    if base == "auto":
+        left = less(available_bytes, generation_bytes(mapped.tables, rooms))
+        base = suited_base(path, left)
     copied_bytes = mapped.bytes if base == "copy" else 0
     check_room(mapped.tables, rooms, available_bytes, copied_bytes=copied_bytes)
-    if base == "map":
-        return mapped
-    left = less(available_bytes, generation_bytes(mapped.tables, rooms))
-    return Segment.open(path, base=base, available_bytes=left)
+    return mapped if base == "map" else Segment.open(path, base=base)
