@@ -139,6 +139,9 @@ class SharedWords:
 def row_stride(row_type: str, dim: int) -> int:
     """Bytes from one encoded row to the next."""
 
+def index_bytes(keys: int) -> int:
+    """Bytes of a fresh index for so many keys."""
+
 class SegmentWriter:
     """Writes one segment file."""
 
@@ -179,8 +182,10 @@ class Segment:
     def memory_fd(self) -> int:
         """Descriptor of the copy; -1 where it is mapped from a file."""
 
-    def tables(self) -> list[tuple[str, int, Literal['f32', 'f16', 'bf16', 'int8'], Literal['hashed', 'dense_id'], int, int]]:
-        """Every table as (name, dim, row type, keys, rows, groups)."""
+    def tables(self) -> list[tuple[str, int, Literal['f32', 'f16', 'bf16', 'int8'], Literal['hashed', 'dense_id'], int, int, int, int]]:
+        """
+        Every table as (name, dim, row type, keys, rows, groups, offset of rows, of keys).
+        """
 
     def verify(self, progress: Callable[[int], None] | None) -> None:
         """Compare all checksums."""

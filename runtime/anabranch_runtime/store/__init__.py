@@ -19,6 +19,7 @@ from anabranch_runtime.store.features import (
     Side,
 )
 from anabranch_runtime.store.generation import Generation
+from anabranch_runtime.store.layout import index_bytes, row_stride
 from anabranch_runtime.store.lookup_plan import LookupArguments, LookupPlan, instruction_sets
 from anabranch_runtime.store.rows import KeyKind, Keys, RowType
 from anabranch_runtime.store.segments import (
@@ -64,6 +65,8 @@ __all__ = [
     "TableBuilder",
     "TableStats",
     "compile_plan",
+    "index_bytes",
     "instruction_sets",
+    "row_stride",
     "suited_base",
 ]

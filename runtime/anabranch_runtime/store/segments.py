@@ -31,6 +31,8 @@ class SegmentTable:
         keys: kind of keys.
         rows: distinct keys.
         groups: cache lines of its index; 0 for dense ids.
+        rows_offset: where its encoded rows begin in the file, in bytes; `row_stride` apart.
+        keys_offset: where its keys begin, uint64 in the order of the rows; 0 for dense ids.
     """
 
     name: str
@@ -39,6 +41,8 @@ class SegmentTable:
     keys: KeyKind
     rows: int
     groups: int
+    rows_offset: int
+    keys_offset: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ using namespace anabranch::store;
 namespace {
 
 using TableTuple = std::tuple<std::string, std::uint32_t, std::string_view, std::string_view,
-                              std::uint32_t, std::uint64_t>;
+                              std::uint32_t, std::uint64_t, std::uint64_t, std::uint64_t>;
 
 // A writer and what its table takes; used by one thread at a time.
 class BoundSegmentWriter {
@@ -102,7 +102,8 @@ std::vector<TableTuple> tables_of(const BoundSegment& segment) {
   std::vector<TableTuple> all;
   for (const SegmentTable& table : segment.value->tables()) {
     all.emplace_back(table.name, table.format.dim, name_of(kRowTypes, table.format.type),
-                     name_of(kKeyKinds, table.keys), table.rows, table.groups);
+                     name_of(kKeyKinds, table.keys), table.rows, table.groups, table.off_rows,
+                     table.off_keys);
   }
   return all;
 }
@@ -125,6 +126,10 @@ void bind_store_segments(nb::module_& m) {
         return RowFormat{named(kRowTypes, row_type, "row type"), dim}.stride();
       },
       "row_type"_a, "dim"_a, "Bytes from one encoded row to the next.");
+
+  m.def(
+      "index_bytes", [](std::uint64_t keys) { return (groups_for(keys) + 1) * sizeof(Group); },
+      "keys"_a, "Bytes of a fresh index for so many keys.");
 
   nb::class_<BoundSegmentWriter>(m, "SegmentWriter", "Writes one segment file.")
       .def(
@@ -168,8 +173,8 @@ void bind_store_segments(nb::module_& m) {
       .def("tables", &tables_of,
            nb::sig("def tables(self) -> list[tuple[str, int, "
                    "typing.Literal['f32', 'f16', 'bf16', 'int8'], "
-                   "typing.Literal['hashed', 'dense_id'], int, int]]"),
-           "Every table as (name, dim, row type, keys, rows, groups).")
+                   "typing.Literal['hashed', 'dense_id'], int, int, int, int]]"),
+           "Every table as (name, dim, row type, keys, rows, groups, offset of rows, of keys).")
       .def("verify", &verify_segment, "progress"_a.none(),
            nb::sig("def verify(self, progress: collections.abc.Callable[[int], None] | None) -> "
                    "None"),

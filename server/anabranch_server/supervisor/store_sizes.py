@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
-from anabranch_model_store.row_formats import TableSize, row_stride
-from anabranch_runtime.store import Capacity, SegmentTable, TableStats
+from anabranch_model_store.row_formats import TableSize
+from anabranch_runtime.store import Capacity, SegmentTable, TableStats, row_stride
 from anabranch_wire.errors import TooLarge
 from anabranch_wire.plan import Capacity as PlannedCapacity
 
