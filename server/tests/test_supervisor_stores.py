@@ -4,7 +4,7 @@ import asyncio
 import errno
 import gc
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,7 +49,7 @@ class Desk:
     pool: Pool
     workers: list[StandIn] = field(default_factory=list)
     decided: list[int] = field(default_factory=list)
-    available_bytes: int | None = None
+    available: Callable[[], int | None] = lambda: None  # bytes of memory that is left
 
     def worker(self, index: int, incarnation: int = 1) -> StandIn:
         """Attach a worker that prepares whatever it is told and has said hello."""
@@ -90,18 +90,18 @@ async def desk(
     *,
     incarnation: int = 1,
     words: SharedWords | None = None,
-    available_bytes: int | None = None,
+    available: Callable[[], int | None] = lambda: None,
     earlier: Sequence[tuple[StandIn, HeldModel]] = (),
 ) -> AsyncIterator[Desk]:
     """Run a desk until the block ends."""
     page = words or SharedWords.create(4)
-    stores = Stores("map", incarnation, lambda: running.available_bytes)
+    stores = Stores("map", incarnation, lambda: running.available())
     transactions = Transactions(
         page, TransactionSettings(20.0, 20.0, incarnation, 1), participants=[stores]
     )
     stores.attach(transactions)
     pool = Pool(transactions, Totals(folder / "totals", "0" * 16), 20.0)
-    running = Desk(page, stores, transactions, pool, available_bytes=available_bytes)
+    running = Desk(page, stores, transactions, pool, available=available)
     for worker, held in earlier:
         running.workers.append(worker)
         worker.attach(pool)
@@ -194,7 +194,7 @@ async def test_a_worker_that_joins_later_gets_the_generations_too(tmp_path: Path
 
 @on_loop
 async def test_without_memory_a_switch_is_refused_with_the_numbers(tmp_path: Path) -> None:
-    async with desk(tmp_path, available_bytes=1000) as running:
+    async with desk(tmp_path, available=lambda: 1000) as running:
         await running.joined(0)
 
         with pytest.raises(TooLarge, match="the machine has 1000 left"):
@@ -212,15 +212,13 @@ async def test_memory_that_workers_are_about_to_release_is_waited_for(tmp_path: 
         first = await running.switch(state_of(marked_plan(tmp_path, 1)))
         worker.say(Released("m", first))
         gone = await running.switch(state_of(scale_plan(tmp_path, 2)))
-        running.available_bytes = 0
+        running.available = lambda: None if memories() <= before else 0
         switching = asyncio.ensure_future(running.switch(state_of(marked_plan(tmp_path, 3))))
         await asyncio.sleep(0.1)
         assert not switching.done()
 
         worker.say(Released("m", gone))
         close_received(worker)
-        await until(lambda: memories() <= before)
-        running.available_bytes = None
 
         assert await switching == gone + 1
 

@@ -234,6 +234,7 @@ class Stores:
         loop = asyncio.get_running_loop()
         end_s = loop.time() + _LEAVING_S
         while True:
+            leaving = self._is_leaving()  # before it is asked how much memory there is
             try:
                 return await VersionStore.create(
                     version.store,
@@ -244,7 +245,7 @@ class Stores:
                     self._committed(version),
                 )
             except TooLarge:
-                if not self._is_leaving() or loop.time() >= end_s:
+                if not leaving or loop.time() >= end_s:
                     raise
                 await asyncio.sleep(_LOOK_S)
 
