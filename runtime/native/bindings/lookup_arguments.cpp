@@ -161,10 +161,11 @@ void BoundArguments::bind(std::size_t index, nb::handle ids, nb::handle bag, nb:
   const Turn turn(taken_, "the lookup's arguments");
   arguments_.features[index] = feature->input();
   features_[index] = std::move(feature);
-  measure();
+  is_measured_ = false;
 }
 
 void BoundArguments::measure() {
+  is_measured_ = true;
   most_rows_ = most_users_ = kUnbounded;
   row_bytes_ = user_bytes_ = flat_bytes_ = 0;
   const auto specs = plan_->plan.lookups();
@@ -186,6 +187,7 @@ void BoundArguments::run(const BoundPlan& plan, std::uint32_t version, std::int6
                          std::int64_t users, nb::handle user_index) {
   if (&plan != plan_) throw Refused("the arguments belong to another plan");
   const Turn turn(taken_, "the lookup's arguments");
+  if (!is_measured_) measure();
   if (rows < 0 || rows > most_rows_ || users < 0 || users > most_users_) {
     throw Refused("rows " + std::to_string(rows) + ", users " + std::to_string(users) +
                   ": the arrays have " + std::to_string(most_rows_) + " and " +

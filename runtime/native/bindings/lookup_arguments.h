@@ -2,7 +2,7 @@
 //
 // Thread-safety: bound and run by one thread at a time.
 // Invariant: what `arguments()` points to lies in arrays that are held, for as many rows and users
-// as `most_rows()` and `most_users()` say.
+// as `run` lets through.
 #pragma once
 
 #include <atomic>
@@ -71,6 +71,7 @@ class BoundArguments {
   // What says where rows go must not change while they are written. Throws Refused where an output
   // lies over it.
   void expect_apart(const ArrayView& array) const;
+  // Once after any number of `bind`: a batch may bind every feature.
   void measure();
 
   const BoundPlan* plan_;
@@ -79,6 +80,7 @@ class BoundArguments {
   std::vector<std::uint64_t> keys_;
   std::vector<std::uint64_t> misses_;
   anabranch::store::LookupArguments arguments_;
+  bool is_measured_ = false;
   std::int64_t most_rows_ = 0;
   std::int64_t most_users_ = 0;
   std::size_t row_bytes_ = 0;
