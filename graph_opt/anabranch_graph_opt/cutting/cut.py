@@ -1,0 +1,277 @@
+"""The cut: lookups leave the graph, their rows come in through buffers."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import onnx_ir as ir
+from onnx_ir.passes import common as library
+
+from anabranch_graph_opt.cutting.buffer_views import BufferViewsPass
+from anabranch_graph_opt.cutting.column_order import in_column_order
+from anabranch_graph_opt.cutting.preludes import extract_prelude
+from anabranch_graph_opt.cutting.requests import CutRequest
+from anabranch_graph_opt.graph_constants import integers
+from anabranch_graph_opt.optimized import TableSource
+from anabranch_graph_opt.placement.found import FoundLookup
+from anabranch_graph_opt.placement.id_grids import GridFinder, IdGrid
+from anabranch_graph_opt.row_axes import RowAxes
+from anabranch_wire.lookups import Ids, Lookup, Output, Side
+from anabranch_wire.plan import Buffer
+
+__all__ = ["Cut", "cut_lookups"]
+
+_BUFFER_NAMES: Mapping[tuple[Side, bool], str] = {
+    ("row", False): "ab_rows",
+    ("row", True): "ab_rows_f16",
+    ("user", False): "ab_user",
+    ("user", True): "ab_user_f16",
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cut:
+    """A graph without its lookups.
+
+    Attributes:
+        dense: what is left; the model that was given, changed.
+        prelude: what makes ids that the plan cannot say; None where there are none.
+        tables: that lookups read.
+        buffers: inputs of `dense` that they fill.
+        lookups: one for each run of ids.
+        found: all lookups that were found, with the reasons of those that stay.
+        sources: for each of `found`, where its ids come from, in words.
+    """
+
+    dense: ir.Model
+    prelude: ir.Model | None
+    tables: tuple[TableSource, ...]
+    buffers: tuple[Buffer, ...]
+    lookups: tuple[Lookup, ...]
+    found: tuple[FoundLookup, ...]
+    sources: tuple[str, ...]
+
+
+def cut_lookups(model: ir.Model, found: Sequence[FoundLookup], axes: RowAxes) -> Cut:
+    """Cut lookups out of a normalised model, which is changed.
+
+    Args:
+        model: in normal form.
+        found: its lookups; those without a reason to stay are cut where the plan or a prelude can
+            say their ids.
+        axes: what axis 0 of the inputs counts.
+    """
+    grids, prelude, refused = _grids(model, found, axes)
+    judged = tuple(
+        replace(each, reason=refused[each.ids]) if each.is_cut and each.ids in refused else each
+        for each in found
+    )
+    requests = [CutRequest(each, grids[each.ids]) for each in judged if each.is_cut]
+    ordered = in_column_order(model.graph, requests)
+    tables = {request.table: index for index, request in enumerate(_first_of_table(ordered))}
+    buffers, places = _buffers(model.graph, ordered)
+    lookups = [
+        lookup
+        for request in ordered
+        for lookup in _lookups(request, tables[request.table], *places[request], model.graph)
+    ]
+    for request in ordered:
+        index, column = places[request]
+        _replace(model.graph, request, buffers[index], column)
+    names = [buffer.name for buffer in buffers]
+    for each in (BufferViewsPass(names), library.RemoveUnusedNodesPass()):
+        model = each(model).model
+    for value in [value for value in model.graph.inputs if not _is_used(value)]:
+        if value.name not in names:
+            model.graph.inputs.remove(value)
+    return Cut(
+        dense=model,
+        prelude=prelude,
+        tables=tuple(_table(value) for value in tables),
+        buffers=tuple(buffers),
+        lookups=tuple(lookups),
+        found=judged,
+        sources=tuple(_words(grids.get(each.ids)) for each in judged),
+    )
+
+
+def _grids(
+    model: ir.Model, found: Sequence[FoundLookup], axes: RowAxes
+) -> tuple[dict[ir.Value, IdGrid], ir.Model | None, dict[ir.Value, str]]:
+    """Return the grids of ids, a prelude for those that need it, and why others have none."""
+    finder = GridFinder(model, axes)
+    grids: dict[ir.Value, IdGrid] = {}
+    computed: list[ir.Value] = []
+    refused: dict[ir.Value, str] = {}
+    for each in found:
+        if not each.is_cut or each.ids in grids or each.ids in computed:
+            continue
+        grid = finder.find(each.ids)
+        if grid is None:
+            computed.append(each.ids)
+        else:
+            grids[each.ids] = grid
+    prelude = extract_prelude(model, computed, axes.kinds)
+    grids.update(prelude.grids)
+    refused.update(prelude.refused)
+    for each in found:
+        if each.is_cut and each.ids in grids:
+            narrowed = _of_rows(each, grids[each.ids])
+            if isinstance(narrowed, str):
+                refused[each.ids] = narrowed
+            else:
+                grids[each.ids] = narrowed
+    return grids, prelude.model, refused
+
+
+def _of_rows(found: FoundLookup, grid: IdGrid) -> IdGrid | str:
+    """Return a grid with one id a row of the table that is read."""
+    if found.form == "gather_nd":
+        # The last axis, of size 1, is the coordinate.
+        if grid.row_axis == len(grid.shape):
+            return "its coordinates are laid out in a way that is not followed"
+        return replace(grid, shape=grid.shape[:-1])
+    if found.form == "gather_elements":
+        return "it reads elements of a table one by one (GatherElements)"
+    return grid
+
+
+def _first_of_table(requests: Sequence[CutRequest]) -> list[CutRequest]:
+    first: dict[ir.Value, CutRequest] = {}
+    for request in requests:
+        first.setdefault(request.table, request)
+    return list(first.values())
+
+
+def _buffers(
+    graph: ir.Graph, requests: Sequence[CutRequest]
+) -> tuple[list[Buffer], dict[CutRequest, tuple[int, int]]]:
+    """Add an input for each kind of buffer, and give every lookup its columns."""
+    kinds: dict[tuple[Side, bool], int] = {}
+    widths: list[int] = []
+    places: dict[CutRequest, tuple[int, int]] = {}
+    for request in requests:
+        index = kinds.setdefault((request.side, request.is_half), len(kinds))
+        if index == len(widths):
+            widths.append(0)
+        places[request] = (index, widths[index])
+        widths[index] += request.columns
+    taken = {str(value.name) for value in graph.inputs}
+    buffers = []
+    for (side, is_half), width in zip(kinds, widths, strict=True):
+        name = _BUFFER_NAMES[side, is_half]
+        while name in taken:
+            name += "_"
+        buffers.append(
+            Buffer(name=name, side=side, dtype="f16" if is_half else "f32", columns=width)
+        )
+        dtype = ir.DataType.FLOAT16 if is_half else ir.DataType.FLOAT
+        graph.inputs.append(
+            ir.Value(
+                name=name,
+                type=ir.TensorType(dtype),
+                shape=ir.Shape([f"ab_{side}s", width]),
+            )
+        )
+    return buffers, places
+
+
+def _lookups(
+    request: CutRequest, table: int, buffer: int, column: int, graph: ir.Graph
+) -> list[Lookup]:
+    whole = _row_lengths(graph)
+    lookups = []
+    for run in request.grid.runs:
+        is_whole = run.columns == (0, whole.get(run.source))
+        lookups.append(
+            Lookup(
+                table=table,
+                side=request.side,
+                ids=Ids(
+                    input=run.source,
+                    columns=None if is_whole else run.columns,
+                    cast=run.cast,
+                    add=run.add,
+                ),
+                combiner="none",
+                max_length=run.length,
+                output=Output(buffer=buffer, column=column),
+            )
+        )
+        column += run.length * request.dim
+    return lookups
+
+
+def _row_lengths(graph: ir.Graph) -> dict[str, int]:
+    """Return how many elements a row of each graph input has."""
+    lengths: dict[str, int] = {}
+    for value in graph.inputs:
+        length = 1
+        for size in (value.shape or ())[1:]:
+            length *= size if isinstance(size, int) else 0
+        lengths[str(value.name)] = length
+    return lengths
+
+
+def _replace(graph: ir.Graph, request: CutRequest, buffer: Buffer, column: int) -> None:
+    """Read the rows of a lookup out of a buffer, in the shape in which the graph had them."""
+    old = request.found.output
+    node = request.found.node
+    grid, dim = request.grid, request.dim
+    source = next(value for value in graph.inputs if value.name == buffer.name)
+    new: list[ir.Node] = []
+
+    def add(operator: str, inputs: Sequence[ir.Value], **attributes: object) -> ir.Value:
+        made = ir.node(operator, list(inputs), attributes)  # type: ignore[arg-type]
+        made.outputs[0].name = f"{old.name}_ab{len(new)}"
+        new.append(made)
+        return made.outputs[0]
+
+    value = source
+    end = column + request.columns
+    if (column, end) != (0, buffer.columns):
+        bounds = [integers(graph, [each]) for each in (column, end, 1)]
+        value = add("Slice", [value, *bounds])
+    has_rows = grid.row_axis is not None
+    shape = [0 if has_rows else 1, *grid.shape, dim]
+    if len(shape) != 2 or not has_rows:
+        value = add("Reshape", [value, integers(graph, shape if has_rows else shape[1:])])
+    if grid.row_axis:
+        rank = len(shape)
+        order = [*range(1, grid.row_axis + 1), 0, *range(grid.row_axis + 1, rank)]
+        value = add("Transpose", [value], perm=order)
+    if grid.block > 1:
+        assert grid.row_axis is not None
+        at = grid.row_axis
+        merged = [*grid.shape[:at], -1, *grid.shape[at + 1 :], dim]
+        value = add("Reshape", [value, integers(graph, merged)])
+    if request.table.dtype is ir.DataType.BFLOAT16:
+        value = add("Cast", [value], to=ir.DataType.BFLOAT16)
+    is_output = old.is_graph_output()
+    if is_output and not new:
+        value = add("Identity", [value])
+    graph.insert_before(node, new)
+    if new:
+        value.type, value.shape = old.type, old.shape
+    ir.convenience.replace_all_uses_with(old, value, replace_graph_outputs=True)
+    graph.remove(node, safe=True)
+    if is_output:
+        value.name = old.name
+
+
+def _is_used(value: ir.Value) -> bool:
+    return bool(value.uses()) or value.is_graph_output()
+
+
+def _table(value: ir.Value) -> TableSource:
+    assert value.const_value is not None
+    return TableSource(str(value.name), value.const_value)
+
+
+def _words(grid: IdGrid | None) -> str:
+    if grid is None:
+        return ""
+    words = []
+    for run in grid.runs:
+        shift = f" + {run.add}" if run.add > 0 else f" - {-run.add}" if run.add else ""
+        words.append(f"{run.source}[{run.columns[0]}:{run.columns[1]}]{shift}")
+    return ", ".join(words)

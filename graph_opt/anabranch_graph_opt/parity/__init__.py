@@ -1,0 +1,1 @@
+"""Comparing an optimised model with its original, before it may serve."""

@@ -1,0 +1,48 @@
+"""Computes what a graph computes from constants alone: shapes, columns, conditions.
+
+Weights keep their names: nothing is computed from a float initializer of the original, since a
+delta may bring a new one.
+"""
+
+from collections.abc import Set
+from typing import Final
+
+import onnx_ir as ir
+from onnxscript.optimizer import fold_constants
+
+__all__ = ["StaticNumbersPass"]
+
+_MAX_INPUT: Final = 4096
+_MAX_OUTPUT: Final = 65536
+"""Elements of constants that are read and made at most: tables are never looked at."""
+
+
+class StaticNumbersPass(ir.passes.InPlacePass):
+    """Folds constants, and branches that constants decide.
+
+    Ensures that the float initializers named `weights` are neither read nor replaced.
+
+    Args:
+        weights: names of initializers that may be updated later.
+    """
+
+    def __init__(self, weights: Set[str]) -> None:
+        super().__init__()
+        self._weights = weights
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Fold in place."""
+        result = fold_constants(
+            model,
+            input_size_limit=_MAX_INPUT,
+            output_size_limit=_MAX_OUTPUT,
+            should_fold=self._should_fold,
+        )
+        return ir.passes.PassResult(model, result.modified)
+
+    def _should_fold(self, node: ir.Node) -> bool | None:
+        reads_weight = any(
+            value is not None and value.is_initializer() and value.name in self._weights
+            for value in node.inputs
+        )
+        return False if reads_weight else None

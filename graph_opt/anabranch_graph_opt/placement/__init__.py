@@ -1,0 +1,1 @@
+"""Which lookups leave the graph, and where their ids come from."""
