@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from anabranch_runtime.allocator import give_back_free_memory
 from anabranch_runtime.backends import DenseBackend, load_backend
 from anabranch_runtime.catalog import Catalog
 from anabranch_runtime.served import ServedVersion
@@ -364,13 +365,22 @@ class Stock:
         shelf = self._shelves.get(model)
         if shelf is not None:
             for group in shelf.groups:
-                self._threads.run("free", group.free_unused, idle=False)
+                self._threads.run("free", partial(_free, group), idle=False)
         self._tidy(model)
+
+
+def _free(group: SessionGroup) -> int:
+    """Free what a group has for versions that are gone; how many there were."""
+    freed = group.free_unused()
+    if freed:
+        give_back_free_memory()
+    return freed
 
 
 def _close(model: str, group: SessionGroup) -> bool:
     """Close a group that nobody submits to any more; whether its executors ended."""
     if group.close():
+        give_back_free_memory()
         return True
     _log.warning(
         "model %s is still computing and was abandoned",
