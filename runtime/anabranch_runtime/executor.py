@@ -11,10 +11,13 @@ from numpy.typing import NDArray
 
 from anabranch_runtime.backends.protocol import Binding
 from anabranch_runtime.cpu import pin_thread
+from anabranch_runtime.cut_engines import CutBinding, CutStage
+from anabranch_runtime.cut_sources import CutSource
 from anabranch_runtime.executor_lookups import ExecutorLookups
 from anabranch_runtime.observing import GroupObserver
 from anabranch_runtime.pacing import Pace
 from anabranch_runtime.requests import ReplySink, Ticket
+from anabranch_runtime.row_source import RowSource
 from anabranch_runtime.served import ServedVersion
 from anabranch_runtime.staging import stage_alone, stage_together
 from anabranch_wire.errors import AnabranchError, Internal, Unavailable
@@ -96,6 +99,8 @@ class Executor:
     def attach(self, token: int, binding: Binding) -> None:
         """Give the executor its binding of an engine, before the first ticket that needs it."""
         self._bindings = {**self._bindings, token: binding}
+        if isinstance(binding, CutBinding):
+            self.lookups.keep(token, binding)
 
     def detach(self, token: int) -> Binding | None:
         """Take the binding of an engine away, after the last ticket that needs it."""
@@ -188,7 +193,8 @@ class Executor:
         is_traced = self._spans.is_on
         begun = time.monotonic() if is_traced else 0.0
         lookup_s = 0.0
-        if version.source is not None:
+        source = version.source
+        if isinstance(source, RowSource):
             stage, lookup, looked_up = self.lookups.stage(version, binding, batch, rows, run_rows)
             lookup_s = looked_up - lookup
             if is_traced:
@@ -199,6 +205,13 @@ class Executor:
             inputs = [ticket.request.inputs for ticket in batch]
             axes = version.model.rows.input_axes
             stage = stage_together(binding, inputs, axes, run_rows, version.company)
+        if isinstance(source, CutSource) and isinstance(stage, CutStage):
+            lookup = time.monotonic()
+            stage.look_up(source)
+            looked_up = time.monotonic()
+            lookup_s = looked_up - lookup
+            if is_traced:
+                self._spans.add("lookup", lookup, looked_up, {"rows": rows})
         staged = time.monotonic() if is_traced else 0.0
         stage.enqueue()
         outputs = stage.outputs()

@@ -10,11 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anabranch_runtime.backends.protocol import Binding, Stage
+from anabranch_runtime.cut_engines import CutBinding
 from anabranch_runtime.lookup_staging import LookupStaging
 from anabranch_runtime.lookups import Lookups
 from anabranch_runtime.requests import Ticket
+from anabranch_runtime.row_source import RowSource
 from anabranch_runtime.served import ServedVersion
 from anabranch_runtime.staging import fill_rows, pad_rows
+from anabranch_wire.plan import Plan
 
 __all__ = ["ExecutorLookups", "LookedUp", "LookupCount", "LookupCounts", "add_counts"]
 
@@ -39,12 +42,13 @@ class LookedUp(NamedTuple):
 
 
 class ExecutorLookups:
-    """For the thread of one executor; `forget`, `let_go` and `counts` for any."""
+    """For the thread of one executor; `keep`, `forget`, `let_go` and `counts` for any."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._stagings: dict[int, LookupStaging] = {}
         self._about: dict[int, Lookups] = {}
+        self._cut: dict[int, CutBinding] = {}
         self._counted: LookupCounts = {}
 
     def stage(
@@ -61,7 +65,7 @@ class ExecutorLookups:
             InvalidInput: a key is missing that must not be.
         """
         source = version.source
-        assert source is not None
+        assert isinstance(source, RowSource)
         lookups = source.lookups
         axes = version.model.rows.input_axes
         company = version.company
@@ -97,12 +101,20 @@ class ExecutorLookups:
             pad_rows(array, filled)
         return LookedUp(stage, begun, ended)
 
+    def keep(self, token: int, binding: CutBinding) -> None:
+        """Count what a binding of a cut model looks up, until the engine is forgotten."""
+        with self._lock:
+            self._cut[token] = binding
+
     def forget(self, token: int) -> None:
         """Let go of what was kept for an engine, but for what was counted."""
         with self._lock:
+            binding = self._cut.pop(token, None)
+            if binding is not None:
+                self._counted = add_counts([self._counted, _of_binding(binding)])
             staging = self._stagings.pop(token, None)
             if staging is not None:
-                counted = _named(self._about.pop(token), *staging.counts())
+                counted = _named(self._about.pop(token).plan, *staging.counts())
                 self._counted = add_counts([self._counted, counted])
 
     def let_go(self, plan: int) -> None:
@@ -110,14 +122,17 @@ class ExecutorLookups:
         with self._lock:
             for staging in self._stagings.values():
                 staging.let_go(plan)
+            for binding in self._cut.values():
+                binding.let_go(plan)
 
     def counts(self) -> LookupCounts:
         """Return what was counted since the beginning."""
         with self._lock:
             live = [
-                _named(self._about[token], *staging.counts())
+                _named(self._about[token].plan, *staging.counts())
                 for token, staging in self._stagings.items()
             ]
+            live += [_of_binding(binding) for binding in self._cut.values()]
             return add_counts([self._counted, *live])
 
     def _make(self, token: int, lookups: Lookups) -> LookupStaging:
@@ -139,8 +154,11 @@ def add_counts(counts: Iterable[LookupCounts]) -> LookupCounts:
     return {name: LookupCount(keys[name], misses[name]) for name in keys}
 
 
-def _named(lookups: Lookups, keys: NDArray[np.uint64], misses: NDArray[np.uint64]) -> LookupCounts:
-    plan = lookups.plan
+def _of_binding(binding: CutBinding) -> LookupCounts:
+    return _named(binding.plan, *binding.counts())
+
+
+def _named(plan: Plan, keys: NDArray[np.uint64], misses: NDArray[np.uint64]) -> LookupCounts:
     return add_counts(
         [
             {(lookup.ids.input, plan.tables[lookup.table].name): LookupCount(*counted)}

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from anabranch_runtime.cut_models import CutModel
 from anabranch_runtime.lookups import Lookups
 from anabranch_wire.tensors import TensorSpec
 
@@ -72,6 +73,8 @@ class DenseModel:
         rows: how rows flow through it.
         optimized: whether the file is the optimised form that the backend itself wrote.
         lookups: what fills some of its inputs from tables; None where requests bring all of them.
+        cut: what runs instead, where lookups were cut out of the graph; then `path` is the
+            original.
     """
 
     path: Path
@@ -80,9 +83,12 @@ class DenseModel:
     rows: RowLayout
     optimized: bool = False
     lookups: Lookups | None = None
+    cut: CutModel | None = None
 
     def __post_init__(self) -> None:
         lookups = self.lookups
+        if lookups is not None and self.cut is not None:
+            raise ValueError("lookups are cut out of a graph or stand beside it, not both")
         if lookups is not None and any(self.rows.input_axes[at] != 0 for at in lookups.buffers):
             raise ValueError("inputs that lookups fill have the rows on axis 0")
 

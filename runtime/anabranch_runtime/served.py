@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anabranch_runtime.admission import InputRules
+from anabranch_runtime.cut_sources import CutSource
 from anabranch_runtime.models import DenseModel
 from anabranch_runtime.pacing import Pace
 from anabranch_runtime.row_source import RowSource
@@ -68,7 +69,7 @@ class ServedVersion:
     company_rows: int = 0
     token: int = 0
     pace: Pace = field(default_factory=Pace)
-    source: RowSource | None = None
+    source: RowSource | CutSource | None = None
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:

@@ -18,6 +18,8 @@ from anabranch_runtime.backends.protocol import Binding, DenseBackend
 from anabranch_runtime.batch_size import BatchCost
 from anabranch_runtime.cancellation import Cancellation
 from anabranch_runtime.cpu import check_cpusets
+from anabranch_runtime.cut_engines import build_engine
+from anabranch_runtime.cut_sources import CutSource
 from anabranch_runtime.engines import Engines
 from anabranch_runtime.examples import examples_of
 from anabranch_runtime.executor import Executor, deliver
@@ -179,7 +181,8 @@ class SessionGroup:
             costs: times of its batches on this machine, where they were measured before; else they
                 are measured here.
             cancellation: ends the work early, and nothing is kept.
-            store: where it looks up rows; needed where `model` has lookups.
+            store: where it looks up rows; needed where `model` has lookups, or had before they
+                were cut.
 
         Raises:
             InvalidInput: the graph cannot be built or cannot compute an example, or the store has
@@ -188,22 +191,29 @@ class SessionGroup:
             Unavailable: the group was closed.
         """
         rules = InputRules.of(model, user_inputs, self.settings.max_repeated_bytes)
-        source = RowSource.of(model.lookups, store)
-        prepared = examples_of(examples, rules, model.rows.input_axes, source)
+        source = _source_of(model, store)
+        beside = source if isinstance(source, RowSource) else None
+        cut = source if isinstance(source, CutSource) else None
+        prepared = examples_of(examples, rules, model.rows.input_axes, beside)
         requests = prepared.requests
         ending = cancellation or Cancellation()
-        engine = self._backend.build(model, ending)
+        engine = build_engine(self._backend, model, ending)
         bindings: list[Binding] = []
         try:
             for _ in self._executors:
                 bindings.append(engine.bind())
-                warm(bindings[-1], requests, warm_rounds, ending)
+                warm(bindings[-1], requests, warm_rounds, ending, cut)
             plan = batch_plan(
                 self.settings.batching,
                 model.rows,
                 costs
                 or measured_costs(
-                    model.rows, bindings[0], requests, ending, look_up=prepared.look_up
+                    model.rows,
+                    bindings[0],
+                    requests,
+                    ending,
+                    look_up=prepared.look_up,
+                    source=cut,
                 ),
             )
             token = self._engines.add(engine, bindings)
@@ -392,3 +402,12 @@ class SessionGroup:
             f"model {self.model!r}: {why}: {requests} requests of {rows} rows wait",
             max(lane.drain_s(now), _LEAST_RETRY_S),
         )
+
+
+def _source_of(model: DenseModel, store: StoreView | None) -> RowSource | CutSource | None:
+    """Compile the lookups of a model, if it has any; then there must be a view."""
+    if model.cut is None:
+        return RowSource.of(model.lookups, store)
+    if store is None:
+        raise ValueError("a model with lookups needs a store")
+    return CutSource.open(model.cut, store)

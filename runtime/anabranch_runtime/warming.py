@@ -15,6 +15,8 @@ from anabranch_runtime.batch_size import (
     measure_costs,
 )
 from anabranch_runtime.cancellation import Cancellation
+from anabranch_runtime.cut_engines import CutStage
+from anabranch_runtime.cut_sources import CutSource
 from anabranch_runtime.models import RowLayout
 from anabranch_runtime.settings import BatchSettings
 from anabranch_runtime.staging import stage_alone
@@ -47,8 +49,9 @@ def warm(
     requests: Sequence[tuple[Inputs, int]],
     rounds: int,
     cancellation: Cancellation,
+    source: CutSource | None = None,
 ) -> None:
-    """Run every request `rounds` times on `binding`.
+    """Run every request `rounds` times on `binding`; `source` is where a cut model reads rows.
 
     Raises:
         InvalidInput: the graph cannot compute one.
@@ -57,7 +60,7 @@ def warm(
     for inputs, _ in requests:
         for _ in range(rounds):
             cancellation.check()
-            _run(binding, inputs)
+            _run(binding, inputs, source)
 
 
 def measured_costs(
@@ -67,6 +70,7 @@ def measured_costs(
     cancellation: Cancellation,
     largest: int | None = None,
     look_up: Callable[[int], object] | None = None,
+    source: CutSource | None = None,
 ) -> tuple[BatchCost, ...]:
     """Measure how long batches of growing sizes take; a quarter of a second of processor time.
 
@@ -77,6 +81,7 @@ def measured_costs(
         cancellation: ends measuring early.
         largest: most rows of interest; None = as many as are ever tried.
         look_up: looks up so many rows, where batches do that.
+        source: where a cut model reads rows.
 
     Returns:
         By rising rows; none where no request has a row, or rows may not be added.
@@ -93,7 +98,7 @@ def measured_costs(
         cancellation.check()
         if look_up is not None:
             look_up(rows)
-        _run(binding, _resized(sample, layout.input_axes, rows))
+        _run(binding, _resized(sample, layout.input_axes, rows), source)
 
     costs = measure_costs(
         run,
@@ -142,8 +147,10 @@ def company_of(
     return min([one for one in requests if one[1]], key=lambda one: one[1], default=(None, 0))
 
 
-def _run(binding: Binding, inputs: Inputs) -> None:
+def _run(binding: Binding, inputs: Inputs, source: CutSource | None) -> None:
     stage = stage_alone(binding, inputs)
+    if source is not None and isinstance(stage, CutStage):
+        stage.look_up(source)
     stage.enqueue()
     stage.outputs()
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
 from anabranch_graph_opt.optimized import Optimized, TableSource
 from anabranch_graph_opt.running import Array
@@ -40,7 +41,7 @@ def look_up(optimized: Optimized, arrays: Mapping[str, Array], rows: int) -> dic
     return buffers
 
 
-def _ids(lookup: Lookup, arrays: Mapping[str, Array], rows: int) -> Array:
+def _ids(lookup: Lookup, arrays: Mapping[str, Array], rows: int) -> NDArray[np.int64]:
     """Return int64 [rows, ids]."""
     source = arrays[lookup.ids.input]
     flat = source.reshape(rows, -1) if rows else source.reshape(0, lookup.max_length)
@@ -52,7 +53,7 @@ def _ids(lookup: Lookup, arrays: Mapping[str, Array], rows: int) -> Array:
     return flat.astype(np.int64) + lookup.ids.add
 
 
-def _rows(lookup: Lookup, table: TableSource, ids: Array) -> Array:
+def _rows(lookup: Lookup, table: TableSource, ids: NDArray[np.int64]) -> Array:
     """Return the numbers of the rows of each batch row, side by side."""
     outside = (ids < -table.rows) | (ids >= table.rows)
     if outside.any():
