@@ -22,8 +22,6 @@ MODELS = corpus_models() or tree_models()
 STAY = {
     # A position table: its ids depend on the shape of the input alone.
     ("torch_rechub_bst_ts17", "m.pos_embedding.weight"),
-    # A bag inside a loop.
-    ("own_bag_weighted_ts17", "t.weight"),
 }
 TIED = {
     # One initializer is the table and, transposed, the last layer.

@@ -4,11 +4,13 @@ Everything that can be wrong with a version is found here, before any executor k
 meaning, graph, rows, and the requests it brings along.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from anabranch_graph_opt.running import Array, ModelRunner
+from anabranch_model_store.cut_versions import CutVersion, WholeVersion, cut_version
+from anabranch_model_store.examples import Example
 from anabranch_model_store.graph_trials import GraphTrial
 from anabranch_model_store.lookup_plans import user_features
 from anabranch_model_store.memory import check_fits
@@ -34,6 +36,7 @@ from anabranch_model_store.table_import import import_tables
 from anabranch_model_store.version_contents import (
     VersionContents,
     find_onnx_file,
+    graph_source,
     malformed_graphs_refused,
     read_contents,
 )
@@ -59,21 +62,23 @@ class PreparedVersion:
         snapshot: model and version.
         model: what a backend builds, and what fills its inputs from tables.
         store: rows that are looked up beside the graph; None where it does without.
+        cut: what became of the lookups of its own graph; None where they were not looked for.
         user_inputs: inputs and features that may be sent once per request.
         meaning: its model.yaml.
         deployment: the model's serving.yaml.
         manifest: None where the version was taken because it was still.
         identity: what deltas name their base by.
-        weight_bytes: of the graph and its external data.
+        weight_bytes: of the graphs that run and their external data.
         examples: requests that it computes, to warm executors with; none where it brings none and
             none were to be made.
-        graph_examples: the same ones as the graph takes them, rows looked up.
+        graph_examples: the same ones as the graph that runs takes them, rows looked up.
         notes: what an operator should know, in words; each is worth a log line.
     """
 
     snapshot: Snapshot
     model: DenseModel
     store: PreparedStore | None
+    cut: CutVersion | WholeVersion | None
     user_inputs: tuple[str, ...]
     meaning: ModelMeaning
     deployment: Deployment
@@ -139,19 +144,26 @@ def prepare_version(
     with malformed_graphs_refused(onnx_file):
         trial = GraphTrial(contents, meaning, deployment, runner)
         model, examples = trial.run(rows, tables)
+        cut = None
+        if prepared is None and store is not None and store.graphs is not None:
+            cut = _cut(contents, files, meaning, store, model, examples, runner)
+    graph_examples = tuple(example.inputs for example in examples)
+    if isinstance(cut, CutVersion):
+        model, prepared, graph_examples = cut.model, cut.store, cut.graph_examples
     return PreparedVersion(
         snapshot=snapshot,
         model=model,
         store=prepared,
+        cut=cut,
         user_inputs=(*contents.user_inputs, *user_features(meaning)),
         meaning=meaning,
         deployment=deployment,
         manifest=files.manifest,
         identity=files.identity,
-        weight_bytes=onnx_file.bytes,
+        weight_bytes=cut.weight_bytes if isinstance(cut, CutVersion) else onnx_file.bytes,
         examples=tuple(example.request for example in examples),
-        graph_examples=tuple(example.inputs for example in examples),
-        notes=tuple(_notes(files, meaning, deployment, model.rows, tables)),
+        graph_examples=graph_examples,
+        notes=tuple(_notes(files, meaning, deployment, model.rows, tables, cut)),
     )
 
 
@@ -176,13 +188,32 @@ def _open_rows(
     return prepared_store(path, trial.segment, lookups.plan, features), trial
 
 
+def _cut(
+    contents: VersionContents,
+    files: VersionFiles,
+    meaning: ModelMeaning,
+    settings: StoreSettings,
+    model: DenseModel,
+    examples: Sequence[Example],
+    runner: ModelRunner,
+) -> CutVersion | WholeVersion | None:
+    """Cut the lookups of a graph, unless model.yaml does not want that."""
+    if meaning.optimize.split == "off":
+        return None
+    source = graph_source(contents.onnx_file, files)
+    return cut_version(contents, source, meaning, settings, model, examples, runner)
+
+
 def _notes(
     files: VersionFiles,
     meaning: ModelMeaning,
     deployment: Deployment,
     rows: RowLayout,
     tables: VersionTables,
+    cut: CutVersion | WholeVersion | None,
 ) -> Iterator[str]:
+    if isinstance(cut, WholeVersion) and cut.note:
+        yield cut.note
     if not rows.independent:
         yield f"requests are neither merged nor cut: {rows.reason}"
     if meaning.user_inputs == "auto":

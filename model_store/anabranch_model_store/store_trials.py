@@ -15,17 +15,38 @@ from anabranch_runtime.store import Capacity, Generation, Segment, StoreWriter
 from anabranch_wire.missing import Original, Refuse
 from anabranch_wire.plan import Plan, PlanTable
 
-__all__ = ["StoreTrial"]
+__all__ = ["StoreTrial", "TrialStore"]
 
 _KNOWN: Final = 256
 _UNKNOWN: Final = 64
 _SEED: Final = 4
 
 
-class StoreTrial:
+class TrialStore:
     """One generation over a segment, without room for changes. For one thread.
 
     Its memory goes when nothing refers to it any more.
+
+    Attributes:
+        segment: what it lies over.
+        view: of its rows.
+    """
+
+    def __init__(self, segment: Path) -> None:
+        """Open a segment.
+
+        Raises:
+            Corrupt, Unsupported: it is damaged, or of a newer format.
+            OSError: there is no memory to be had.
+        """
+        self.segment = Segment.open(segment)
+        rooms = [Capacity(arena_rows=1, keys=max(1, table.rows)) for table in self.segment.tables]
+        self._writer = StoreWriter.create(self.segment, rooms)
+        self.view = StoreView(self._writer.generation, self._writer.version)
+
+
+class StoreTrial:
+    """A trial store with the lookups of a version. For one thread.
 
     Attributes:
         source: of rows.
@@ -40,11 +61,9 @@ class StoreTrial:
             InvalidInput: it has other tables than the lookups.
             OSError: there is no memory to be had.
         """
-        self.segment = Segment.open(segment)
-        rooms = [Capacity(arena_rows=1, keys=max(1, table.rows)) for table in self.segment.tables]
-        self._writer = StoreWriter.create(self.segment, rooms)
-        view = StoreView(self._writer.generation, self._writer.version)
-        self.source = RowSource.open(lookups, view)
+        self._store = TrialStore(segment)
+        self.segment = self._store.segment
+        self.source = RowSource.open(lookups, self._store.view)
 
     def keys(self, tables: VersionTables) -> dict[str, NDArray[np.int64]]:
         """Return keys to make requests up of, by feature: of its tables, and some that are not.

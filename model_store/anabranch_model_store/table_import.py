@@ -8,13 +8,14 @@ import numpy as np
 
 from anabranch_model_store.hashing import file_sha256
 from anabranch_model_store.segment_cache import SegmentCache, link_or_copy
-from anabranch_model_store.table_files import RowChunk, checked_chunks
+from anabranch_model_store.table_files import RowChunk, RowSource, checked_chunks
 from anabranch_model_store.version_files import VersionFiles
 from anabranch_model_store.version_tables import VersionTable, VersionTables
 from anabranch_runtime.store import Segment, SegmentBuilder, TableBuilder
 from anabranch_wire.errors import Corrupt, InvalidInput
+from anabranch_wire.plan import PlanTable
 
-__all__ = ["BytesDone", "import_tables"]
+__all__ = ["BytesDone", "import_tables", "write_table"]
 
 BytesDone = Callable[[int, int], None]
 """Told how many bytes of how many are done."""
@@ -47,7 +48,7 @@ def import_tables(
         with SegmentBuilder(folder, name) as builder:
             done = 0
             for table in tables.used:
-                for read in _write_table(builder, table):
+                for read in write_table(builder, table.plan, table.source, table.declared.file):
                     done += read
                     on_bytes(done, total)
             builder.finish()
@@ -89,14 +90,26 @@ def _digest(file: str, files: VersionFiles) -> str:
     return files.digests.get(file) or file_sha256(files.path(file))
 
 
-def _write_table(builder: SegmentBuilder, table: VersionTable) -> Iterator[int]:
-    """Write one table; yield the bytes of each chunk that was."""
-    plan, file = table.plan, table.declared.file
+def write_table(
+    builder: SegmentBuilder, plan: PlanTable, source: RowSource, file: str
+) -> Iterator[int]:
+    """Write one table; yield the bytes of each chunk that was.
+
+    Args:
+        builder: of the segment.
+        plan: how the store keeps the table.
+        source: its rows.
+        file: how messages name them.
+
+    Raises:
+        InvalidInput: the rows are not what the store can hold.
+        Unavailable: they cannot be read.
+    """
     try:
         target = builder.table(
             plan.name, plan.dim, row_type=plan.dtype, keys=plan.keys, rows=plan.rows
         )
-        for chunk in checked_chunks(table.source, file, plan.dtype):
+        for chunk in checked_chunks(source, file, plan.dtype):
             if plan.keys == "dense_id":
                 _check_in_order(chunk, file)
             _write_rows(target, chunk, hashed=plan.keys == "hashed", as_int8=plan.dtype == "int8")

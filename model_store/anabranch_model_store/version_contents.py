@@ -36,6 +36,7 @@ __all__ = [
     "VersionContents",
     "check_unpublished",
     "find_onnx_file",
+    "graph_source",
     "malformed_graphs_refused",
     "read_contents",
 ]
@@ -118,6 +119,12 @@ def read_contents(
     return VersionContents(onnx_file, graph, signature, axes, row_axes, users, lookups, samples)
 
 
+def graph_source(onnx_file: OnnxFile, files: VersionFiles) -> Source:
+    """Return what plans say of the file that they were made from."""
+    name = onnx_file.path.relative_to(files.folder).as_posix()
+    return Source(file=name, sha256=files.digests.get(name) or file_sha256(onnx_file.path))
+
+
 def _lookups(
     onnx_file: OnnxFile,
     files: VersionFiles,
@@ -129,9 +136,7 @@ def _lookups(
     """Return the lookups of a version, tied to its graph."""
     if not meaning.lookups:
         return None
-    name = onnx_file.path.relative_to(files.folder).as_posix()
-    digest = files.digests.get(name) or file_sha256(onnx_file.path)
-    source = Source(file=name, sha256=digest)
+    source = graph_source(onnx_file, files)
     structure = structure_hash(onnx_file.path)
     plan = compile_lookups(meaning, signature, row_axes, tables.by_name, source, structure)
     return lookups_of(plan, signature.inputs, user_features(meaning))

@@ -7,7 +7,7 @@ from anabranch_runtime.cut_models import CutModel
 from anabranch_runtime.lookups import Lookups
 from anabranch_wire.tensors import TensorSpec
 
-__all__ = ["DenseModel", "RowLayout"]
+__all__ = ["DenseModel", "RowLayout", "part_model"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,3 +96,20 @@ class DenseModel:
     def request_inputs(self) -> tuple[TensorSpec, ...]:
         """What requests bring: the graph's own inputs, or features for those that are looked up."""
         return self.inputs if self.lookups is None else self.lookups.request_inputs
+
+
+def part_model(
+    path: Path,
+    inputs: tuple[TensorSpec, ...],
+    outputs: tuple[TensorSpec, ...],
+    *,
+    optimized: bool = False,
+) -> DenseModel:
+    """Return a graph of a cut model: what its rows do is known of the original."""
+    rows = RowLayout(
+        independent=False,
+        min_rows=1,
+        input_axes=(None,) * len(inputs),
+        output_axes=(None,) * len(outputs),
+    )
+    return DenseModel(path, inputs, outputs, rows, optimized)

@@ -100,7 +100,8 @@ def _computing(model: ir.Model, grids: Mapping[ir.Value, IdGrid]) -> ir.Model:
             new.append(ir.node("Transpose", [source], {"perm": order}))
         source = new[-1].outputs[0] if new else value
         count = grid.runs[0].length
-        new.append(ir.node("Reshape", [source, integers(graph, [-1, count])]))
+        has_rows = grid.row_axis is not None
+        new.append(ir.node("Reshape", [source, integers(graph, [-1 if has_rows else 1, count])]))
         name = grid.runs[0].source
         for step, node in enumerate(new):
             node.outputs[0].name = f"{name}_{step}"
@@ -108,7 +109,7 @@ def _computing(model: ir.Model, grids: Mapping[ir.Value, IdGrid]) -> ir.Model:
         last = new[-1].outputs[0]
         last.name = name
         last.type = ir.TensorType(ir.DataType.INT64)
-        last.shape = ir.Shape([None, count])
+        last.shape = ir.Shape([None if has_rows else 1, count])
         graph.outputs[index] = last
     return part
 

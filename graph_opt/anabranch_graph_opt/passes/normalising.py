@@ -6,6 +6,7 @@ import onnx_ir as ir
 from onnx_ir.passes import InvariantError, PassError
 from onnx_ir.passes import common as library
 
+from anabranch_graph_opt.passes.loop_lookups import LoopLookupsPass
 from anabranch_graph_opt.passes.outer_outputs import OuterOutputsPass
 from anabranch_graph_opt.passes.shapes_of_rows import ShapesOfRowsPass
 from anabranch_graph_opt.passes.static_numbers import StaticNumbersPass
@@ -52,6 +53,7 @@ def normalise(model: ir.Model) -> Normalised:
         StaticNumbersPass(weights),
         library.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
         library.IdentityEliminationPass(),
+        LoopLookupsPass(),
         ShapesOfRowsPass(),
         library.CommonSubexpressionEliminationPass(),
         library.RemoveUnusedNodesPass(),

@@ -51,8 +51,11 @@ class GraphBuilder:
             prepared: a version that was found good.
             runner: one that ran it.
         """
-        model = prepared.model
-        key = "|".join((prepared.identity, model.path.name, library_version(), kernel_isa()))
+        cut = prepared.model.cut
+        model = prepared.model if cut is None else cut.dense
+        # What was cut depends on more than the version; its folder is named after all of that.
+        origin = prepared.identity if cut is None else model.path.parent.name
+        key = "|".join((origin, model.path.name, library_version(), kernel_isa()))
         try:
             folder = self._graphs.get(key, lambda place: write_optimized(model.path, place))
             optimized = replace(model, path=folder / GRAPH_FILE, optimized=True)
@@ -62,6 +65,8 @@ class GraphBuilder:
                     return _with_note(prepared, "its optimised graph answers differently")
         except AnabranchError as error:
             return _with_note(prepared, error.message)
+        if cut is not None:
+            optimized = replace(prepared.model, cut=replace(cut, dense=optimized))
         return replace(prepared, model=optimized)
 
 

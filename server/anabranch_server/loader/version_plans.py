@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from anabranch_model_store.cut_versions import CutVersion
 from anabranch_model_store.preparation import PreparedVersion
 from anabranch_model_store.prepared_stores import PreparedStore
 from anabranch_runtime.batch_size import BatchCost
@@ -13,6 +14,8 @@ from anabranch_server.processes.arrays import array_plan
 from anabranch_server.processes.plans import (
     ArrayPlan,
     CapacityPlan,
+    CutPlan,
+    PartPlan,
     RowPlan,
     StorePlan,
     TensorPlan,
@@ -52,6 +55,27 @@ def version_plan(prepared: PreparedVersion, costs: Sequence[BatchCost]) -> Versi
         optimized=model.optimized,
         costs=tuple((cost.rows, cost.seconds) for cost in costs),
         store=None if prepared.store is None else _store(prepared.store),
+        cut=_cut(prepared),
+    )
+
+
+def _cut(prepared: PreparedVersion) -> CutPlan | None:
+    cut, parts = prepared.cut, prepared.model.cut
+    if parts is None or not isinstance(cut, CutVersion):
+        return None
+    left = sum(not verdict.cut for verdict in cut.verdicts)
+    return CutPlan(
+        dense=_part(parts.dense),
+        prelude=None if parts.prelude is None else _part(parts.prelude),
+        lookups_cut=len(cut.verdicts) - left,
+        lookups_left=left,
+        max_abs_diff=cut.parity.max_abs_diff,
+    )
+
+
+def _part(model: DenseModel) -> PartPlan:
+    return PartPlan(
+        str(model.path), _tensors(model.inputs), _tensors(model.outputs), model.optimized
     )
 
 

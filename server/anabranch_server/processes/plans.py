@@ -13,9 +13,11 @@ __all__ = [
     "DESCRIPTORS_EACH",
     "ArrayPlan",
     "CapacityPlan",
+    "CutPlan",
     "Example",
     "GenerationPlan",
     "GroupPlan",
+    "PartPlan",
     "QueuePlan",
     "RowPlan",
     "StatePlan",
@@ -81,6 +83,40 @@ class StorePlan(msgspec.Struct, frozen=True):
     capacities: tuple[CapacityPlan, ...]
 
 
+class PartPlan(msgspec.Struct, frozen=True):
+    """One graph of a cut model.
+
+    Attributes:
+        path: its file.
+        inputs: in its order.
+        outputs: in its order.
+        optimized: whether the file is the optimised form.
+    """
+
+    path: str
+    inputs: tuple[TensorPlan, ...]
+    outputs: tuple[TensorPlan, ...]
+    optimized: bool = False
+
+
+class CutPlan(msgspec.Struct, frozen=True):
+    """A graph whose lookups were cut out; see `anabranch_runtime.cut_models.CutModel`.
+
+    Attributes:
+        dense: what is left.
+        prelude: makes ids; None where the plan of the store says them all.
+        lookups_cut: lookups that the store does.
+        lookups_left: lookups that stayed in the graph.
+        max_abs_diff: the largest difference from the original that was seen.
+    """
+
+    dense: PartPlan
+    prelude: PartPlan | None
+    lookups_cut: int
+    lookups_left: int
+    max_abs_diff: float
+
+
 class VersionPlan(msgspec.Struct, frozen=True):
     """A version that was found good.
 
@@ -100,6 +136,8 @@ class VersionPlan(msgspec.Struct, frozen=True):
         warm_rounds: runs of each example on each executor.
         costs: rows and seconds of batches as measured on this machine; empty where they were not.
         store: rows that are looked up beside the graph; None where it does without.
+        cut: what runs in place of the graph where its own lookups were cut out; then `store` has
+            their tables.
         weight_bytes: of its files, as the memory of one worker counts them.
         step: training step; None where the version does not say.
         event_time: newest event it was trained on, seconds since 1970.
@@ -127,6 +165,14 @@ class VersionPlan(msgspec.Struct, frozen=True):
     optimized: bool = False
     costs: tuple[tuple[int, float], ...] = ()
     store: StorePlan | None = None
+    cut: CutPlan | None = None
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Return the files that workers build it from, and map."""
+        parts = () if self.cut is None else (self.cut.dense, self.cut.prelude)
+        store = () if self.store is None else (self.store.segment,)
+        return (self.path, *(part.path for part in parts if part is not None), *store)
 
 
 class QueuePlan(msgspec.Struct, frozen=True):

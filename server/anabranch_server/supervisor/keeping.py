@@ -79,8 +79,7 @@ class Keeping:
             for shelf in shelves
             for one in (*shelf.found.values(), *shelf.in_memory.values())
         ]
-        segments = {plan.store.segment for plan in plans if plan.store is not None}
-        return tuple({plan.path for plan in plans} | segments)
+        return tuple({path for plan in plans for path in plan.files})
 
     def take(self, look: Look) -> None:
         """Tell every model what was seen."""

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anabranch_runtime.catalog import ServingState
+from anabranch_runtime.cut_models import cut_model
 from anabranch_runtime.lookups import lookups_of
-from anabranch_runtime.models import DenseModel, RowLayout
+from anabranch_runtime.models import DenseModel, RowLayout, part_model
 from anabranch_runtime.served import ServedVersion
 from anabranch_runtime.settings import (
     BatchSettings,
@@ -21,6 +22,7 @@ from anabranch_runtime.settings import (
 from anabranch_server.processes.arrays import array_of
 from anabranch_server.processes.plans import (
     GroupPlan,
+    PartPlan,
     QueuePlan,
     StatePlan,
     TensorPlan,
@@ -54,10 +56,14 @@ def dense_model(version: VersionPlan) -> DenseModel:
         InvalidInput, Unsupported: its lookups do not fit the graph.
     """
     rows, inputs = version.rows, tuple(_tensor(spec) for spec in version.inputs)
-    lookups = None
+    lookups = cut = None
     if version.store is not None:
         plan = decode_plan(version.store.plan)
-        lookups = lookups_of(plan, inputs, version.user_inputs)
+        if version.cut is None:
+            lookups = lookups_of(plan, inputs, version.user_inputs)
+        else:
+            prelude = None if version.cut.prelude is None else _part(version.cut.prelude)
+            cut = cut_model(plan, inputs, _part(version.cut.dense), prelude)
     try:
         layout = RowLayout(
             rows.independent,
@@ -74,6 +80,7 @@ def dense_model(version: VersionPlan) -> DenseModel:
             layout,
             version.optimized,
             lookups,
+            cut,
         )
     except ValueError as fault:
         raise Internal(f"plan of {snapshot(version)}: {fault}") from None
@@ -165,6 +172,13 @@ def serving_state(plan: StatePlan, versions: Mapping[int, ServedVersion]) -> Ser
         default_label=plan.default_label,
         required=plan.required,
     )
+
+
+def _part(plan: PartPlan) -> DenseModel:
+    """Return a graph of a cut model; what its rows do is known of the original."""
+    inputs = tuple(_tensor(spec) for spec in plan.inputs)
+    outputs = tuple(_tensor(spec) for spec in plan.outputs)
+    return part_model(Path(plan.path), inputs, outputs, optimized=plan.optimized)
 
 
 def _tensor(plan: TensorPlan) -> TensorSpec:

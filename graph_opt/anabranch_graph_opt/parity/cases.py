@@ -1,0 +1,107 @@
+"""Batches on which an optimised model is compared with its original."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from anabranch_graph_opt.example_inputs import ExampleInputs
+from anabranch_graph_opt.optimized import Optimized
+from anabranch_graph_opt.running import Array
+from anabranch_wire.errors import AnabranchError
+from anabranch_wire.lookups import Side
+
+__all__ = ["ParityCase", "parity_cases"]
+
+_ROWS: Final = (1, 2, 7, 33)
+_EDGE_ROWS: Final = 6
+_SEED: Final = 31
+_MAX_EDGES: Final = 200
+"""Elements whose edges are tried: of a thousand features each is like some other."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ParityCase:
+    """One batch.
+
+    Attributes:
+        name: how messages call it.
+        inputs: one array for each input of the original.
+    """
+
+    name: str
+    inputs: Mapping[str, Array]
+
+
+def parity_cases(
+    optimized: Optimized,
+    source: ExampleInputs,
+    given: Sequence[ParityCase] = (),
+    min_rows: int = 1,
+) -> Iterator[ParityCase]:
+    """Yield made-up batches, batches with ids at and beyond the edges of tables, and given ones.
+
+    Args:
+        optimized: whose lookups tell where ids are.
+        source: makes up inputs of the original.
+        given: recorded requests.
+        min_rows: fewest rows that the original runs with.
+    """
+    rng = np.random.default_rng(_SEED)
+    for rows in _ROWS:
+        if rows >= min_rows:
+            yield ParityCase(f"{rows} made-up rows", source.batch(rows, rng))
+    yield from given
+    try:
+        base = source.batch(max(_EDGE_ROWS, min_rows), rng)
+    except AnabranchError:
+        return
+    repeated = {name: _repeated(array) for name, array in base.items()}
+    yield ParityCase("the same row many times", repeated)
+    yield from _edges(optimized, base)
+
+
+def _repeated(array: Array) -> Array:
+    if array.ndim == 0 or len(array) < 2:
+        return array
+    return np.repeat(array[:1], len(array), axis=0)
+
+
+def _edges(optimized: Optimized, base: Mapping[str, Array]) -> Iterator[ParityCase]:
+    """Yield the batch with one id moved to the edge of its tables, or beyond."""
+    for (name, side, column), (low, high) in list(_bounds(optimized).items())[:_MAX_EDGES]:
+        if name not in base or base[name].ndim == 0:
+            continue  # of a prelude
+        for value, word in ((high, "last"), (low, "first, counted from the end")):
+            yield ParityCase(
+                f"id {value} in {name!r}[{column}], the {word} of its table",
+                _with_id(base, name, side, column, value),
+            )
+        for value in (high + 1, low - 1):
+            yield ParityCase(
+                f"id {value} in {name!r}[{column}], outside of its table",
+                _with_id(base, name, side, column, value),
+            )
+
+
+def _bounds(optimized: Optimized) -> dict[tuple[str, Side, int], tuple[int, int]]:
+    """Return for each element that holds ids the lowest and the highest that all tables have."""
+    bounds: dict[tuple[str, Side, int], tuple[int, int]] = {}
+    for lookup in optimized.lookups:
+        rows = optimized.tables[lookup.table].rows
+        begin = 0 if lookup.ids.columns is None else lookup.ids.columns[0]
+        for column in range(begin, begin + lookup.max_length):
+            key = (lookup.ids.input, lookup.side, column)
+            low, high = bounds.get(key, (-(2**63), 2**63 - 1))
+            low = max(low, -rows - lookup.ids.add)
+            bounds[key] = (low, min(high, rows - 1 - lookup.ids.add))
+    return bounds
+
+
+def _with_id(base: Mapping[str, Array], name: str, column: int, value: int) -> Mapping[str, Array]:
+    """Return the batch with one id of its middle row changed."""
+    changed = base[name].copy()
+    rows = len(changed)
+    changed.reshape(rows, -1)[rows // 2, column] = value
+    return {**base, name: changed}

@@ -1,0 +1,127 @@
+"""Tables that were cut out of a graph: their rows become a segment, read where they are."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import onnx_ir as ir
+
+from anabranch_graph_opt.optimized import TableSource
+from anabranch_model_store.model_yaml import TableMeaning
+from anabranch_model_store.segment_cache import SegmentCache
+from anabranch_model_store.table_files import RowChunk
+from anabranch_model_store.table_files.sources import Values, rows_per_chunk
+from anabranch_model_store.table_import import BytesDone, write_table
+from anabranch_model_store.version_tables import room_for
+from anabranch_runtime.store import SegmentBuilder
+from anabranch_wire.document_fields import KeyType, RowType
+from anabranch_wire.missing import Original
+from anabranch_wire.plan import MAX_ROWS, PlanTable
+
+__all__ = ["SEGMENT_FILE", "TensorRows", "cut_tables", "import_cut_tables"]
+
+SEGMENT_FILE: Final = "tables/0000.seg"
+"""Name of the segment in a version folder, and in plans."""
+_FORMAT: Final = "cut segment 1"
+_TYPES: Final[Mapping[ir.DataType, RowType]] = {
+    ir.DataType.FLOAT: "f32",
+    ir.DataType.FLOAT16: "f16",
+    ir.DataType.BFLOAT16: "bf16",
+}
+
+
+class TensorRows:
+    """A `RowSource` over a tensor of a model; external data is mapped, and read as it is asked for.
+
+    Args:
+        tensor: [rows, dim], f32, f16 or bf16.
+    """
+
+    def __init__(self, tensor: ir.TensorProtocol) -> None:
+        self._tensor = tensor
+        self.rows, self.dim = tensor.shape.numpy()
+        self.dtype: RowType = _TYPES[tensor.dtype]
+        self.key_dtype: KeyType | None = None
+
+    def chunks(self) -> Iterator[RowChunk]:
+        """Yield all rows; see `RowSource`."""
+        array = self._tensor.numpy()
+        step = rows_per_chunk(self.dim, self.dtype)
+        short = self.dtype == "f16"
+        for first in range(0, self.rows, step):
+            part = array[first : first + step]
+            values: Values = (
+                np.ascontiguousarray(part, np.float16)
+                if short
+                else np.ascontiguousarray(part, np.float32)
+            )
+            yield RowChunk(first, None, values)
+
+
+def cut_tables(
+    tables: Sequence[TableSource], meanings: Mapping[str, TableMeaning], reserve: float
+) -> tuple[PlanTable, ...]:
+    """Return how the store keeps tables that were cut out.
+
+    Rows keep the type that they have in the model, unless model.yaml says otherwise.
+
+    Args:
+        tables: of an optimised model.
+        meanings: `tables` of model.yaml.
+        reserve: share of a table's rows that deltas may change at a time, where it does not say.
+    """
+    plans = []
+    for table in tables:
+        meaning = meanings.get(table.name, TableMeaning())
+        share = reserve if meaning.capacity.reserve is None else meaning.capacity.reserve
+        own = _TYPES[table.tensor.dtype]
+        plans.append(
+            PlanTable(
+                name=table.name,
+                file=SEGMENT_FILE,
+                rows=table.rows,
+                dim=table.dim,
+                dtype=own if meaning.rows == "f32" else meaning.rows,
+                keys="dense_id",
+                missing=Original(),
+                capacity=room_for(table.rows, share, MAX_ROWS),
+            )
+        )
+    return tuple(plans)
+
+
+def import_cut_tables(
+    tables: Sequence[TableSource],
+    plans: Sequence[PlanTable],
+    digest: str,
+    cache: SegmentCache,
+    on_bytes: BytesDone,
+) -> Path:
+    """Return the segment with the rows of tables that were cut out, in the cache folder.
+
+    Args:
+        tables: of an optimised model.
+        plans: how the store keeps each.
+        digest: of the files that the model is made of.
+        cache: of segments.
+        on_bytes: told how far it is.
+
+    Raises:
+        InvalidInput: a number is not finite, or the row type cannot hold it.
+        Unavailable: the cache cannot be written.
+    """
+    total = sum(table.rows * (8 + 4 * table.dim) for table in tables)
+
+    def write(folder: Path, name: str) -> None:
+        with SegmentBuilder(folder, name) as builder:
+            done = 0
+            for table, plan in zip(tables, plans, strict=True):
+                source = TensorRows(table.tensor)
+                for read in write_table(builder, plan, source, f"table {table.name!r}"):
+                    done += read
+                    on_bytes(done, total)
+            builder.finish()
+
+    lines = [_FORMAT, digest, *(f"{plan.name!r} {plan.dtype}" for plan in plans)]
+    return cache.get("\n".join(lines), write, lambda done: on_bytes(min(done, total), total))
