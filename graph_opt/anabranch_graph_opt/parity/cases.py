@@ -99,9 +99,11 @@ def _bounds(optimized: Optimized) -> dict[tuple[str, Side, int], tuple[int, int]
     return bounds
 
 
-def _with_id(base: Mapping[str, Array], name: str, column: int, value: int) -> Mapping[str, Array]:
-    """Return the batch with one id of its middle row changed."""
+def _with_id(
+    base: Mapping[str, Array], name: str, side: Side, column: int, value: int
+) -> Mapping[str, Array]:
+    """Return the batch with one id of its middle row changed, or of what all rows share."""
     changed = base[name].copy()
-    rows = len(changed)
+    rows = len(changed) if side == "row" else 1
     changed.reshape(rows, -1)[rows // 2, column] = value
     return {**base, name: changed}
