@@ -40,6 +40,10 @@ class RowWalk:
         self._nodes(_needed(self._graph))
         return [self._state(value) for value in self._graph.outputs]
 
+    def state(self, value: ir.Value) -> State:
+        """Return the claim on a value of the main graph, after `run`."""
+        return self._state(value)
+
     def _body(self, graph: ir.Graph, states: Sequence[State]) -> list[State]:
         """Walk the body of a control flow node."""
         for value, state in zip(graph.inputs, states, strict=True):

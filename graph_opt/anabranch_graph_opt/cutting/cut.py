@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import onnx_ir as ir
 from onnx_ir.passes import common as library
@@ -20,12 +21,8 @@ from anabranch_wire.plan import Buffer
 
 __all__ = ["Cut", "cut_lookups"]
 
-_BUFFER_NAMES: Mapping[tuple[Side, bool], str] = {
-    ("row", False): "ab_rows",
-    ("row", True): "ab_rows_f16",
-    ("user", False): "ab_user",
-    ("user", True): "ab_user_f16",
-}
+_NAMES: Final[Mapping[str, str]] = {"row": "ab_rows", "user": "ab_user", "shared": "ab_shared"}
+"""Buffers of rows, of users, and of what all rows of a request share."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,7 +48,12 @@ class Cut:
     sources: tuple[str, ...]
 
 
-def cut_lookups(model: ir.Model, found: Sequence[FoundLookup], axes: RowAxes) -> Cut:
+def cut_lookups(
+    model: ir.Model,
+    found: Sequence[FoundLookup],
+    axes: RowAxes,
+    users: frozenset[str] = frozenset(),
+) -> Cut:
     """Cut lookups out of a normalised model, which is changed.
 
     Args:
@@ -59,13 +61,15 @@ def cut_lookups(model: ir.Model, found: Sequence[FoundLookup], axes: RowAxes) ->
         found: its lookups; those without a reason to stay are cut where the plan or a prelude can
             say their ids.
         axes: what axis 0 of the inputs counts.
+        users: inputs that hold one user for many rows: lookups of those alone get a buffer of their
+            own, which has rows as all the others have in the graph that is returned.
     """
     grids, prelude, refused = _grids(model, found, axes)
     judged = tuple(
         replace(each, reason=refused[each.ids]) if each.is_cut and each.ids in refused else each
         for each in found
     )
-    requests = [CutRequest(each, grids[each.ids]) for each in judged if each.is_cut]
+    requests = [CutRequest(each, grids[each.ids], users) for each in judged if each.is_cut]
     ordered = in_column_order(model.graph, requests)
     tables = {request.table: index for index, request in enumerate(_first_of_table(ordered))}
     buffers, places = _buffers(model.graph, ordered)
@@ -146,19 +150,22 @@ def _buffers(
     graph: ir.Graph, requests: Sequence[CutRequest]
 ) -> tuple[list[Buffer], dict[CutRequest, tuple[int, int]]]:
     """Add an input for each kind of buffer, and give every lookup its columns."""
-    kinds: dict[tuple[Side, bool], int] = {}
+    kinds: dict[tuple[str, bool], int] = {}
     widths: list[int] = []
     places: dict[CutRequest, tuple[int, int]] = {}
     for request in requests:
-        index = kinds.setdefault((request.side, request.is_half), len(kinds))
+        kind: str = "shared" if request.is_shared else request.side
+        index = kinds.setdefault((kind, request.is_half), len(kinds))
         if index == len(widths):
             widths.append(0)
         places[request] = (index, widths[index])
         widths[index] += request.columns
     taken = {str(value.name) for value in graph.inputs}
+    rows = _rows_symbol(graph)
     buffers = []
-    for (side, is_half), width in zip(kinds, widths, strict=True):
-        name = _BUFFER_NAMES[side, is_half]
+    for (kind, is_half), width in zip(kinds, widths, strict=True):
+        name = _NAMES[kind] + ("_f16" if is_half else "")
+        side: Side = "row" if kind == "row" else "user"
         while name in taken:
             name += "_"
         buffers.append(
@@ -169,10 +176,19 @@ def _buffers(
             ir.Value(
                 name=name,
                 type=ir.TensorType(dtype),
-                shape=ir.Shape([f"ab_{side}s", width]),
+                shape=ir.Shape([1 if kind == "shared" else rows, width]),
             )
         )
     return buffers, places
+
+
+def _rows_symbol(graph: ir.Graph) -> str:
+    """Return the name that inputs give to the number of rows, so that buffers have the same."""
+    for value in graph.inputs:
+        first = value.shape[0] if value.shape else None
+        if isinstance(first, ir.SymbolicDim) and first.value is not None:
+            return first.value
+    return "batch"
 
 
 def _lookups(

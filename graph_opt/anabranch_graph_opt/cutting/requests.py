@@ -19,10 +19,12 @@ class CutRequest:
     Attributes:
         found: the lookup.
         grid: its ids.
+        users: inputs, and outputs of a prelude, that hold one user for many rows.
     """
 
     found: FoundLookup
     grid: IdGrid
+    users: frozenset[str] = frozenset()
 
     @property
     def table(self) -> ir.Value:
@@ -42,8 +44,14 @@ class CutRequest:
 
     @property
     def side(self) -> Side:
-        """Whether it happens per row, or once for all rows of a request."""
-        return "user" if self.grid.row_axis is None else "row"
+        """Whether it happens per row, or once for all rows of a user or a request."""
+        once = self.is_shared or all(run.source in self.users for run in self.grid.runs)
+        return "user" if once else "row"
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether all rows of a request share it, with no row of its own anywhere."""
+        return self.grid.row_axis is None
 
     @property
     def columns(self) -> int:

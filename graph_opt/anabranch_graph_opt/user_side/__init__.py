@@ -1,0 +1,1 @@
+"""What depends on the user alone: computed once per user, and given to the user's candidates."""
