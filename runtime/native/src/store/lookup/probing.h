@@ -112,7 +112,7 @@ class Probing {
     const auto* const at =
         reinterpret_cast<const std::byte*>(origin + std::uintptr_t{row} * feature.row_stride);
     block.rows[id] = at;
-    for (std::uint32_t line = 0; line < feature.row_lines; ++line) fetch(at + line * 64);
+    fetch_row(at, feature.row_lines);
   }
 
   // The long way to the row of a key. Returns how many keys were missing.
@@ -184,7 +184,7 @@ class Probing {
       } else {
         const std::byte* const at = table.base + key * feature.row_stride;
         block.rows[id] = at;
-        for (std::uint32_t line = 0; line < feature.row_lines; ++line) fetch(at + line * 64);
+        fetch_row(at, feature.row_lines);
       }
     }
     return misses;
