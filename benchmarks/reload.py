@@ -29,6 +29,10 @@ from openloop import Background, HttpTransport, Plan, Result, post
 SERVER_CORE: Final = 0
 LOAD_CORE: Final = 1
 ROWS: Final = 16
+RETENTION_S: Final = 330.0
+"""A worker keeps the series of an unloaded version for 300 s: only then it holds as many as ever.
+Reloads of that time are beside those that are counted."""
+
 SHARE: Final = 0.6
 DISTRIBUTIONS: Final = ("anabranch", "onnxruntime", "numpy", "uvicorn", "uvloop")
 
@@ -215,8 +219,13 @@ def _endurance_rows(
     request = post(server.http, body.target, body.path.read_bytes(), body.headers)
     plan = Plan(rate=rate, seconds=36_000, connections=64, timeout_s=20.0)
     holdings = Holdings(ServerProcesses(server.process.pid))
-    begin = time.monotonic()
     with Background(plan, HttpTransport(server.http), [request]) as background:
+        begin = time.monotonic()
+        while time.monotonic() - begin < (RETENTION_S if reloads >= 1000 else 0.0):
+            versions.publish()
+            versions.wait_served()
+            versions.remove_old(keep=4)
+        begin = time.monotonic()
         for number in range(reloads):
             versions.publish()
             versions.wait_served()

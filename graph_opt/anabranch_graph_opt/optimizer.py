@@ -1,14 +1,17 @@
 """From any ONNX model of a recommender to lookups, and the graph that is left without them."""
 
+from dataclasses import replace
+
 from anabranch_graph_opt.cutting.cut import Cut, cut_lookups
 from anabranch_graph_opt.model_source import ModelSource, open_model
 from anabranch_graph_opt.optimize_options import OptimizeOptions
 from anabranch_graph_opt.optimized import LookupVerdict, Optimized
 from anabranch_graph_opt.passes.normalising import normalise
 from anabranch_graph_opt.placement.finding import find_lookups
-from anabranch_graph_opt.row_axes import resolve_row_axes
-from anabranch_graph_opt.signature import read_signature
+from anabranch_graph_opt.row_axes import RowAxes, resolve_row_axes
+from anabranch_graph_opt.signature import Signature, read_signature
 from anabranch_graph_opt.structure_hashes import structure_hash
+from anabranch_graph_opt.user_side.splitting import USER_INDEX, UserSplit, split_users
 from anabranch_graph_opt.weight_maps import map_weights
 
 __all__ = ["optimize"]
@@ -33,27 +36,59 @@ def optimize(source: ModelSource, options: OptimizeOptions) -> Optimized:
     structure = structure_hash(normalised.model, options)
     whole = normalised.model.clone()
     found = find_lookups(normalised.model, options.min_table_bytes)
-    cut = cut_lookups(normalised.model, found, axes)
-    graphs = [graph for graph in (cut.dense, cut.prelude) if graph is not None]
-    buffers = {buffer.name for buffer in cut.buffers}
+    users = _users(signature, axes, options)
+    cut = cut_lookups(normalised.model, found, axes, users)
+    split = _split(cut, users, axes)
+    dense, user = cut.dense, None
+    if isinstance(split, UserSplit):
+        dense, user = split.dense, split.user
+    elif users:  # a lookup once per user does not pay for itself
+        note = f"nothing is computed once per user: {split}"
+        return replace(optimize(source, replace(options, user_once=False)), notes=(note,))
+    graphs = [graph for graph in (dense, cut.prelude, user) if graph is not None]
+    made = {buffer.name for buffer in cut.buffers} | {USER_INDEX}
+    if user is not None:
+        made |= {str(value.name) for value in user.graph.outputs}
     return Optimized(
         inputs=signature.inputs,
         outputs=signature.outputs,
-        dense=cut.dense,
+        dense=dense,
         prelude=cut.prelude,
-        user=None,
+        user=user,
         tables=cut.tables,
         buffers=cut.buffers,
         lookups=cut.lookups,
         pass_through=tuple(
-            str(value.name) for value in cut.dense.graph.inputs if value.name not in buffers
+            str(value.name) for value in dense.graph.inputs if value.name not in made
         ),
         weights=map_weights(normalised.weights, whole, cut.tables, graphs),
         verdicts=_verdicts(cut),
-        user_inputs=(),
+        user_inputs=tuple(spec.name for spec in signature.inputs if spec.name in users)
+        if user is not None
+        else (),
         structure_hash=structure,
         notes=(),
     )
+
+
+def _users(signature: Signature, axes: RowAxes, options: OptimizeOptions) -> frozenset[str]:
+    """Return the inputs that hold a user, where what they make is to be computed once."""
+    if not options.user_once or isinstance(options.user_inputs, str):
+        return frozenset()
+    rows = {name for name, axis in axes.kinds.items() if axis.kind == "rows"}
+    users = rows.intersection(options.user_inputs)
+    # Without an input of candidates there is nobody to meet.
+    return frozenset(users) if users < rows else frozenset()
+
+
+def _split(cut: Cut, users: frozenset[str], axes: RowAxes) -> UserSplit | str:
+    if not users:
+        return ""
+    shared = {name for name, axis in axes.kinds.items() if axis.kind != "rows"}
+    if shared or any(value.shape and value.shape[0] == 1 for value in cut.dense.graph.inputs):
+        return "some inputs are the same for all rows of a request"
+    own = {buffer.name for buffer in cut.buffers if buffer.side == "user"}
+    return split_users(cut.dense, users | own, frozenset(shared))
 
 
 def _verdicts(cut: Cut) -> tuple[LookupVerdict, ...]:

@@ -9,17 +9,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+
 from anabranch_graph_opt.example_inputs import ExampleInputs
 from anabranch_graph_opt.graph_files import write_graph
 from anabranch_graph_opt.optimize_options import OptimizeOptions
 from anabranch_graph_opt.optimized import LookupVerdict, Optimized
 from anabranch_graph_opt.optimizer import optimize
-from anabranch_graph_opt.parity.cases import ParityCase, parity_cases
+from anabranch_graph_opt.parity.cases import (
+    ParityCase,
+    joined,
+    of_one_user,
+    one_user_requests,
+    parity_cases,
+)
 from anabranch_graph_opt.parity.comparison import ParityBudget, ParityReport, compare
 from anabranch_graph_opt.running import Array, ModelRunner
 from anabranch_graph_opt.signature import read_signature
 from anabranch_model_store.cut_tables import cut_tables, import_cut_tables
-from anabranch_model_store.cut_trials import open_cut_trial
+from anabranch_model_store.cut_trials import CutTrial, open_cut_trial
 from anabranch_model_store.examples import Example
 from anabranch_model_store.model_yaml import ModelMeaning
 from anabranch_model_store.prepared_stores import PreparedStore, StoreSettings, prepared_store
@@ -28,13 +36,16 @@ from anabranch_runtime.cut_models import cut_model
 from anabranch_runtime.models import DenseModel, part_model
 from anabranch_runtime.store import Segment
 from anabranch_wire.errors import InvalidInput, Unavailable
-from anabranch_wire.plan import Graphs, Plan, Source
+from anabranch_wire.plan import Graphs, Plan, PlanTable, Source
 
 __all__ = ["CutVersion", "WholeVersion", "cut_version"]
 
 _FORMAT: Final = "cut 1"
 _DENSE: Final = "dense.onnx"
 _PRELUDE: Final = "prelude.onnx"
+_USER: Final = "user.onnx"
+_TIMED_ROWS: Final = 256
+_SEED: Final = 7
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,6 +72,7 @@ class CutVersion:
         verdicts: lookups of the original.
         parity: what the comparison gave.
         weight_bytes: of the graphs that are left.
+        seconds: that a batch of one user and many candidates takes.
     """
 
     model: DenseModel
@@ -69,6 +81,7 @@ class CutVersion:
     verdicts: tuple[LookupVerdict, ...]
     parity: ParityReport
     weight_bytes: int
+    seconds: float
 
 
 def cut_version(
@@ -95,11 +108,17 @@ def cut_version(
         InvalidInput: it answers differently, and model.yaml wants such a version refused.
         Unavailable: the cache cannot be written, or there is no memory.
     """
-    optimized = optimize(contents.graph, _options(contents, meaning))
+    options = _options(contents, meaning)
+    optimized = optimize(contents.graph, options)
     if not optimized.lookups:
         return WholeVersion(optimized.verdicts)
+    making = _Making(contents, source, meaning, settings, model, tuple(examples), runner)
     try:
-        return _made(contents, source, meaning, settings, model, examples, runner, optimized)
+        made = making.make(optimized)
+        if optimized.user is not None:
+            by_row = making.make(optimize(contents.graph, replace(options, user_once=False)))
+            made = made if made.seconds <= by_row.seconds else by_row
+        return made
     except InvalidInput as error:
         if meaning.optimize.on_difference == "refuse":
             raise InvalidInput(f"optimize.on_difference: refuse: {error.message}") from None
@@ -111,97 +130,131 @@ def _options(contents: VersionContents, meaning: ModelMeaning) -> OptimizeOption
     return OptimizeOptions(
         min_table_bytes=meaning.optimize.min_table_bytes,
         axes=contents.axes,
+        user_inputs=contents.user_inputs,
+        user_once=meaning.optimize.user_once == "auto",
         rows={name: table.rows for name, table in meaning.tables.items() if table.rows != "f32"},
     )
 
 
-def _made(
-    contents: VersionContents,
-    source: Source,
-    meaning: ModelMeaning,
-    settings: StoreSettings,
-    model: DenseModel,
-    examples: Sequence[Example],
-    runner: ModelRunner,
-    optimized: Optimized,
-) -> CutVersion:
-    assert settings.graphs is not None
-    tables = cut_tables(optimized.tables, meaning.tables, settings.reserve)
-    plan = Plan(
-        format=1,
-        source=source,
-        structure_hash=optimized.structure_hash,
-        graphs=Graphs(dense=_DENSE, prelude=None if optimized.prelude is None else _PRELUDE),
-        tables=tables,
-        buffers=optimized.buffers,
-        lookups=optimized.lookups,
-        pass_through=optimized.pass_through,
-        weights=dict(optimized.weights),
-    )
-    digest = source.sha256
-    key = "\n".join((_FORMAT, digest, optimized.structure_hash))
-    folder = settings.graphs.get(key, lambda place: _write_graphs(optimized, place))
-    segment = import_cut_tables(
-        optimized.tables, tables, digest, settings.segments, settings.on_bytes
-    )
-    cut = cut_model(
-        plan,
-        model.inputs,
-        _part(folder / _DENSE),
-        None if optimized.prelude is None else _part(folder / _PRELUDE),
-    )
-    made = replace(model, cut=cut)
-    try:
-        with open_cut_trial(made, segment) as trial:
-            report = compare(
-                lambda inputs: runner.run(model.path, inputs),
-                trial.run,
-                _cases(contents, optimized, model, examples),
-                _budget(meaning),
+@dataclass(frozen=True, slots=True, eq=False)
+class _Making:
+    """Makes an optimised version into one that can be served; see `cut_version`."""
+
+    contents: VersionContents
+    source: Source
+    meaning: ModelMeaning
+    settings: StoreSettings
+    model: DenseModel
+    examples: tuple[Example, ...]
+    runner: ModelRunner
+
+    def make(self, optimized: Optimized) -> CutVersion:
+        """Write, import, compare and time.
+
+        Raises:
+            InvalidInput: it answers differently, or its rows cannot be kept.
+            Unavailable: the cache cannot be written, or there is no memory.
+        """
+        settings, model = self.settings, self.model
+        assert settings.graphs is not None
+        tables = cut_tables(optimized.tables, self.meaning.tables, settings.reserve)
+        plan = self._plan(optimized, tables)
+        digest = self.source.sha256
+        once = ",".join(optimized.user_inputs)
+        key = "\n".join((_FORMAT, digest, optimized.structure_hash, once))
+        folder = settings.graphs.get(key, lambda place: _write_graphs(optimized, place))
+        segment = import_cut_tables(
+            optimized.tables, tables, digest, settings.segments, settings.on_bytes
+        )
+        cut = cut_model(
+            plan,
+            model.inputs,
+            _part(folder / _DENSE),
+            None if optimized.prelude is None else _part(folder / _PRELUDE),
+            None if optimized.user is None else _part(folder / _USER),
+            optimized.user_inputs,
+        )
+        made = replace(model, cut=cut)
+        try:
+            with open_cut_trial(made, segment) as trial:
+                report = self._compared(optimized, trial)
+                graph_examples = tuple(trial.dense_inputs(each.inputs) for each in self.examples)
+                seconds = self._seconds(trial)
+        except OSError as error:
+            raise Unavailable(f"rows cannot be opened: {error.strerror or error}") from None
+        return CutVersion(
+            model=made,
+            store=prepared_store(segment, Segment.open(segment), plan, ()),
+            graph_examples=graph_examples,
+            verdicts=optimized.verdicts,
+            parity=report,
+            weight_bytes=sum(path.stat().st_size for path in folder.iterdir()),
+            seconds=seconds,
+        )
+
+    def _plan(self, optimized: Optimized, tables: tuple[PlanTable, ...]) -> Plan:
+        return Plan(
+            format=1,
+            source=self.source,
+            structure_hash=optimized.structure_hash,
+            graphs=Graphs(
+                dense=_DENSE,
+                prelude=None if optimized.prelude is None else _PRELUDE,
+                user=None if optimized.user is None else _USER,
+            ),
+            tables=tables,
+            buffers=optimized.buffers,
+            lookups=optimized.lookups,
+            pass_through=optimized.pass_through,
+            weights=dict(optimized.weights),
+        )
+
+    def _compared(self, optimized: Optimized, trial: CutTrial) -> ParityReport:
+        """Compare with the original on all cases, users of merged requests among them."""
+        budget = self.meaning.optimize.budget
+        limits = ParityBudget(budget.max_abs_diff, budget.min_rank_agreement)
+        source = self._made_up()
+        given = [ParityCase(each.name, each.inputs) for each in self.examples]
+        cases = parity_cases(optimized, source, given, self.model.rows.min_rows)
+        report = compare(self._original, trial.run, cases, limits)
+        if report.ok and optimized.user_inputs and self.model.rows.can_merge:
+            parts = one_user_requests(source, optimized.user_inputs)
+            together = ParityCase("requests of several users in one batch", joined(parts))
+            merged = compare(
+                self._original, lambda _: trial.run_together(parts), [together], limits
             )
-            if not report.ok:
-                raise InvalidInput(
-                    f"without its lookups it answers differently: {report.difference}"
-                )
-            graph_examples = tuple(trial.dense_inputs(each.inputs) for each in examples)
-    except OSError as error:
-        raise Unavailable(f"rows cannot be opened: {error.strerror or error}") from None
-    store = prepared_store(segment, Segment.open(segment), plan, ())
-    return CutVersion(
-        model=made,
-        store=store,
-        graph_examples=graph_examples,
-        verdicts=optimized.verdicts,
-        parity=report,
-        weight_bytes=sum(path.stat().st_size for path in folder.iterdir()),
-    )
+            report = report.also(merged)
+        if not report.ok:
+            raise InvalidInput(f"without its lookups it answers differently: {report.difference}")
+        return report
 
+    def _original(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+        return self.runner.run(self.model.path, inputs)
 
-def _cases(
-    contents: VersionContents,
-    optimized: Optimized,
-    model: DenseModel,
-    examples: Sequence[Example],
-) -> list[ParityCase]:
-    made_up = ExampleInputs(contents.signature, contents.graph, contents.axes)
-    given = [ParityCase(each.name, each.inputs) for each in examples]
-    return list(parity_cases(optimized, made_up, given, model.rows.min_rows))
+    def _made_up(self) -> ExampleInputs:
+        contents = self.contents
+        return ExampleInputs(contents.signature, contents.graph, contents.axes)
+
+    def _seconds(self, trial: CutTrial) -> float:
+        """Return how long a request of one user takes; 0 where none can be made up."""
+        users = self.contents.user_inputs
+        if not users:
+            return 0.0
+        batch = self._made_up().batch(_TIMED_ROWS, np.random.default_rng(_SEED))
+        return trial.seconds(of_one_user(batch, users))
 
 
 def _write_graphs(optimized: Optimized, place: Path) -> None:
     write_graph(optimized.dense, place / _DENSE)
     if optimized.prelude is not None:
         write_graph(optimized.prelude, place / _PRELUDE)
+    if optimized.user is not None:
+        write_graph(optimized.user, place / _USER)
 
 
 def _part(path: Path) -> DenseModel:
     signature = read_signature(path)
     return part_model(path, signature.inputs, signature.outputs)
-
-
-def _budget(meaning: ModelMeaning) -> ParityBudget:
-    budget = meaning.optimize.budget
-    return ParityBudget(budget.max_abs_diff, budget.min_rank_agreement)
 
 
 def _all_left(verdicts: Sequence[LookupVerdict], reason: str) -> tuple[LookupVerdict, ...]:

@@ -1,14 +1,15 @@
 """Running a cut model where whole graphs are run: the same verbs, with a lookup in between.
 
-A stage of a cut model has the inputs of the original. Those that the dense graph takes as they come
-are its own staging; the others lie beside it. `look_up` makes ids where the plan needs that, and
-writes rows straight into the staging of the dense graph.
+A stage of a cut model has the inputs of the original. Those that a graph takes as they come are its
+own staging; the others lie beside it. `look_up` makes ids where the plan needs that, and writes
+rows straight into the staging of the graphs. With a user side, inputs that hold a user have a row
+for each user of the batch, and `index` says which of them each row has.
 """
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Collection, Sequence
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ from anabranch_runtime.cut_models import CutModel, IdRead
 from anabranch_runtime.cut_sources import CutSource
 from anabranch_runtime.models import DenseModel
 from anabranch_runtime.store import FeatureArrays, LookupArguments, LookupPlan
+from anabranch_wire.lookups import Side
 from anabranch_wire.tensors import TensorSpec
 
 __all__ = ["CutBinding", "CutEngine", "CutStage", "build_engine"]
@@ -42,41 +44,57 @@ def build_engine(
     cut = model.cut
     if cut is None:
         return backend.build(model, cancellation)
-    dense = backend.build(cut.dense, cancellation)
+    graphs = (cut.dense, cut.prelude, None if cut.user is None else cut.user.graph)
+    built: list[Engine | None] = []
     try:
-        prelude = None if cut.prelude is None else backend.build(cut.prelude, cancellation)
+        for graph in graphs:
+            built.append(None if graph is None else backend.build(graph, cancellation))
     except BaseException:
-        dense.close()
+        for engine in built:
+            if engine is not None:
+                engine.close()
         raise
-    return CutEngine(model, cut, dense, prelude)
+    dense, prelude, user = built
+    assert dense is not None
+    return CutEngine(model, cut, dense, prelude, user)
 
 
 class CutEngine:
     """The graphs of a cut model; see `Engine`."""
 
     def __init__(
-        self, model: DenseModel, cut: CutModel, dense: Engine, prelude: Engine | None
+        self,
+        model: DenseModel,
+        cut: CutModel,
+        dense: Engine,
+        prelude: Engine | None,
+        user: Engine | None,
     ) -> None:
         self._model = model
         self._cut = cut
         self._dense = dense
-        self._prelude = prelude
+        self._beside = (prelude, user)
 
     def bind(self) -> "CutBinding":
         """Make the buffers of one more executor."""
-        dense = self._dense.bind()
+        bound: list[Binding | None] = []
         try:
-            prelude = None if self._prelude is None else self._prelude.bind()
+            for engine in (self._dense, *self._beside):
+                bound.append(None if engine is None else engine.bind())
         except BaseException:
-            dense.close()
+            for binding in bound:
+                if binding is not None:
+                    binding.close()
             raise
-        return CutBinding(self._model, self._cut, dense, prelude)
+        dense, prelude, user = bound
+        assert dense is not None
+        return CutBinding(self._model, self._cut, dense, prelude, user)
 
     def close(self) -> None:
         """Free the graphs."""
-        self._dense.close()
-        if self._prelude is not None:
-            self._prelude.close()
+        for engine in (self._dense, *self._beside):
+            if engine is not None:
+                engine.close()
 
 
 class CutBinding:
@@ -84,30 +102,41 @@ class CutBinding:
 
     Attributes:
         plan: of its lookups.
+        users: positions of the inputs that hold a user; empty where all runs per row.
     """
 
     def __init__(
-        self, model: DenseModel, cut: CutModel, dense: Binding, prelude: Binding | None
+        self,
+        model: DenseModel,
+        cut: CutModel,
+        dense: Binding,
+        prelude: Binding | None,
+        user: Binding | None,
     ) -> None:
         self.plan = cut.plan
-        self._model = model
+        self.users = frozenset(cut.user_inputs)
+        self._axes = model.rows.input_axes
         self._cut = cut
         self._dense = dense
         self._prelude = prelude
+        self._user = user
         self._lock = threading.Lock()
         self._stages: OrderedDict[tuple[Shape, ...], CutStage] = OrderedDict()
         self._counted = np.zeros((2, len(cut.reads)), np.uint64)
 
     def stage(self, shapes: tuple[Shape, ...]) -> "CutStage":
-        """Return the stage for these shapes of the original's inputs."""
-        rows = self._rows(shapes)
-        dense = self._dense.stage(self._dense_shapes(shapes, rows))
+        """Return the stage for these shapes of the original's inputs.
+
+        Inputs of `users` have a row for each user of the batch.
+        """
+        counts = self._counts(shapes)
+        parts = self._parts(shapes, counts)
         stages = self._stages
         stage = stages.get(shapes)
-        if stage is not None and stage.dense is dense:
+        if stage is not None and stage.dense is parts.dense and stage.user is parts.user:
             stages.move_to_end(shapes)
             return stage
-        made = CutStage(self._cut, shapes, rows, dense, self._prelude)
+        made = CutStage(self._cut, shapes, counts, parts)
         with self._lock:
             if stage is not None:
                 self._counted += stage.counts()
@@ -139,21 +168,67 @@ class CutBinding:
             for stage in self._stages.values():
                 self._counted += stage.counts()
             self._stages.clear()
-        self._dense.close()
+        for binding in (self._dense, self._prelude, self._user):
+            if binding is not None:
+                binding.close()
+
+    def _counts(self, shapes: tuple[Shape, ...]) -> "_Counts":
+        rows = users = 1
+        for index, (shape, axis) in enumerate(zip(shapes, self._axes, strict=True)):
+            if axis is None:
+                continue
+            if index in self.users:
+                users = shape[axis]
+            else:
+                rows = shape[axis]
+        return _Counts(rows, users)
+
+    def _parts(self, shapes: tuple[Shape, ...], counts: "_Counts") -> "_Stages":
+        """Return the stages of the graphs."""
+        cut, part = self._cut, self._cut.user
+        dense: list[Shape] = [() if index is None else shapes[index] for index in cut.passed]
+        for buffer, position in zip(cut.plan.buffers, cut.buffers, strict=True):
+            if position is not None:
+                dense[position] = (counts.of(buffer.side), buffer.columns)
+        prelude = user = None
         if self._prelude is not None:
-            self._prelude.close()
+            prelude = self._prelude.stage(
+                tuple([self._shape_by_row(shapes, i, counts.rows) for i in cut.prelude_inputs])
+            )
+        if self._user is not None and part is not None:
+            for output, position in enumerate(part.gives):
+                spec = part.graph.outputs[output]
+                dense[position] = tuple([counts.users if s == -1 else s for s in spec.shape])
+            dense[part.index] = (counts.rows,)
+            given: list[Shape] = [() if index is None else shapes[index] for index in part.takes]
+            for buffer, place in zip(cut.plan.buffers, part.buffers, strict=True):
+                if place is not None:
+                    given[place] = (counts.users, buffer.columns)
+            user = self._user.stage(tuple(given))
+        return _Stages(self._dense.stage(tuple(dense)), prelude, user)
 
-    def _rows(self, shapes: tuple[Shape, ...]) -> int:
-        for shape, axis in zip(shapes, self._model.rows.input_axes, strict=True):
-            if axis is not None:
-                return shape[axis]
-        return 1
+    def _shape_by_row(self, shapes: tuple[Shape, ...], index: int, rows: int) -> Shape:
+        shape = shapes[index]
+        return (rows, *shape[1:]) if index in self.users else shape
 
-    def _dense_shapes(self, shapes: tuple[Shape, ...], rows: int) -> tuple[Shape, ...]:
-        found: list[Shape] = [() if index is None else shapes[index] for index in self._cut.passed]
-        for buffer, position in zip(self._cut.plan.buffers, self._cut.buffers, strict=True):
-            found[position] = (rows if buffer.side == "row" else 1, buffer.columns)
-        return tuple(found)
+
+class _Counts(NamedTuple):
+    """Rows and users of a batch."""
+
+    rows: int
+    users: int
+
+    def of(self, side: Side) -> int:
+        """Return how many rows a buffer has; without users, what all rows share has one."""
+        return self.rows if side == "row" else self.users
+
+
+class _Stages(NamedTuple):
+    """Stages of the graphs of a cut model, for one combination of shapes."""
+
+    dense: Stage
+    prelude: Stage | None
+    user: Stage | None
 
 
 class CutStage:
@@ -162,55 +237,55 @@ class CutStage:
     `look_up` belongs between filling `inputs` and `enqueue`.
 
     Attributes:
-        inputs: one array per input of the original.
-        dense: stage of the dense graph, whose memory some of `inputs` are.
+        inputs: one array per input of the original; those that hold a user have a row for each.
+        index: int64 [rows], the user of each row, to be filled; None without a user side.
+        dense: stage of the dense graph.
+        user: stage of the user's graph; None without a user side.
     """
 
     __slots__ = (
         "_arguments",
         "_buffers",
+        "_by_row",
         "_counted",
+        "_counts",
         "_cut",
         "_made",
         "_plan",
         "_prelude",
-        "_rows",
         "dense",
+        "index",
         "inputs",
+        "user",
     )
 
     def __init__(
-        self,
-        cut: CutModel,
-        shapes: Sequence[Shape],
-        rows: int,
-        dense: Stage,
-        prelude: Binding | None,
+        self, cut: CutModel, shapes: Sequence[Shape], counts: _Counts, parts: _Stages
     ) -> None:
-        self.dense = dense
+        self.dense = parts.dense
+        self.user = parts.user
+        self._prelude = parts.prelude
         self._cut = cut
-        self._rows = rows
-        passed = {
-            index: array
-            for index, array in zip(cut.passed, dense.inputs, strict=True)
-            if index is not None
-        }
-        self._prelude = None
-        made: dict[int, Array] = {}
-        if prelude is not None:
-            self._prelude = prelude.stage(tuple([shapes[index] for index in cut.prelude_inputs]))
-            made = dict(zip(cut.prelude_inputs, self._prelude.inputs, strict=True))
+        self._counts = counts
+        part = cut.user
+        holders = set(cut.user_inputs)
+        own = _taken(cut.passed, parts.dense)
+        if parts.prelude is not None:
+            made = dict(zip(cut.prelude_inputs, parts.prelude.inputs, strict=True))
+            own = {**{i: array for i, array in made.items() if i not in holders}, **own}
+        if part is not None and parts.user is not None:
+            own |= _taken(part.takes, parts.user)
+        self.index: Array | None = None if part is None else parts.dense.inputs[part.index]
         self.inputs: tuple[Array, ...] = tuple(
             [
-                passed[index]
-                if index in passed
-                else made[index]
-                if index in made
-                else _array(shape, spec)
+                own[index] if index in own else _array(shape, spec)
                 for index, (shape, spec) in enumerate(zip(shapes, cut.inputs, strict=True))
             ]
         )
-        self._buffers = [dense.inputs[position] for position in cut.buffers]
+        self._by_row = self._repeated(holders)
+        self._buffers = [
+            self._buffer(index, position) for index, position in enumerate(cut.buffers)
+        ]
         self._made: Sequence[Array] = ()
         self._plan: LookupPlan | None = None
         self._arguments: LookupArguments | None = None
@@ -222,25 +297,34 @@ class CutStage:
         return sum([array.nbytes for array in (*self.inputs, *self._buffers)])
 
     def look_up(self, source: CutSource) -> None:
-        """Fill the buffers of the dense graph with the rows that the inputs ask for.
+        """Fill the buffers of the graphs with the rows that the inputs ask for.
 
         Raises:
             InvalidInput: an id is refused; what the buffers hold is undefined then.
         """
+        for index, array in self._by_row.items():
+            assert self.index is not None
+            np.take(self.inputs[index], self.index, axis=0, out=array, mode="clip")
         if self._prelude is not None:
             self._run_prelude(self._prelude)
         if self._plan is not source.plan:
             self._bind(source.plan)
         arguments = self._arguments
         assert arguments is not None
-        source.plan.run(arguments, source.view.version, self._rows, users=1)
+        rows, users = self._counts
+        source.plan.run(arguments, source.view.version, rows, users=users)
 
     def enqueue(self) -> None:
-        """Start the dense graph."""
+        """Start the graphs."""
+        part, user = self._cut.user, self.user
+        if part is not None and user is not None:
+            user.enqueue()
+            for array, position in zip(user.outputs(), part.gives, strict=True):
+                self.dense.inputs[position][...] = array
         self.dense.enqueue()
 
     def outputs(self) -> Sequence[Array]:
-        """Wait for it, and return its outputs."""
+        """Wait for them, and return the outputs."""
         return self.dense.outputs()
 
     def counts(self) -> NDArray[np.uint64]:
@@ -256,9 +340,35 @@ class CutStage:
             self._counted = self.counts()
             self._plan = self._arguments = None
 
+    def _repeated(self, holders: Collection[int]) -> dict[int, Array]:
+        """Return arrays for inputs that hold a user, but are read by row."""
+        cut, rows = self._cut, self._counts.rows
+        found: dict[int, Array] = {}
+        if self._prelude is not None:
+            for index, array in zip(cut.prelude_inputs, self._prelude.inputs, strict=True):
+                if index in holders:
+                    found[index] = array
+        for lookup, read in zip(cut.plan.lookups, cut.reads, strict=True):
+            index = read.index
+            is_by_row = lookup.side == "row" and not read.of_prelude
+            if is_by_row and index in holders and index not in found:
+                shape = (rows, *self.inputs[index].shape[1:])
+                found[index] = _array(shape, cut.inputs[index])
+        return found
+
+    def _buffer(self, index: int, position: int | None) -> Array:
+        if position is not None:
+            return self.dense.inputs[position]
+        part, user = self._cut.user, self.user
+        assert part is not None
+        assert user is not None
+        place = part.buffers[index]
+        assert place is not None
+        return user.inputs[place]
+
     def _run_prelude(self, prelude: Stage) -> None:
         for index, array in zip(self._cut.prelude_inputs, prelude.inputs, strict=True):
-            if self.inputs[index] is not array:
+            if self.inputs[index] is not array and index not in self._by_row:
                 array[...] = self.inputs[index]
         prelude.enqueue()
         made = prelude.outputs()
@@ -273,7 +383,12 @@ class CutStage:
         counted = self.counts()
         features = []
         for index, read in enumerate(self._cut.reads):
-            array = self._made[read.index] if read.of_prelude else self.inputs[read.index]
+            if read.of_prelude:
+                array = self._made[read.index]
+            elif self._cut.plan.lookups[index].side == "row":
+                array = self._by_row.get(read.index, self.inputs[read.index])
+            else:
+                array = self.inputs[read.index]
             features.append(FeatureArrays(self._ids(array, read, index)))
         self._arguments = plan.arguments(features, self._buffers)
         self._plan = plan
@@ -281,11 +396,19 @@ class CutStage:
 
     def _ids(self, array: Array, read: IdRead, lookup: int) -> Array:
         """Return the ids of a lookup as (rows, ids), a view."""
-        side = self._cut.plan.lookups[lookup].side
-        rows = self._rows if side == "row" else 1
+        rows = self._counts.of(self._cut.plan.lookups[lookup].side)
         begin, end = read.columns
         flat = array.reshape(rows, -1) if rows else array.reshape(0, max(end, 1))
         return flat[:, begin:end]
+
+
+def _taken(positions: Sequence[int | None], stage: Stage) -> dict[int, Array]:
+    """Return the arrays of a stage that are inputs of the original, by position there."""
+    return {
+        index: array
+        for index, array in zip(positions, stage.inputs, strict=True)
+        if index is not None
+    }
 
 
 def _are_same(arrays: Sequence[Array], others: Sequence[Array]) -> bool:

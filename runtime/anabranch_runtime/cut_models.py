@@ -4,7 +4,7 @@ Callers send the inputs of the original. Rows of tables are looked up by element
 or by what a prelude makes of them, and fill buffers that the dense graph takes instead of tables.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
@@ -19,7 +19,10 @@ from anabranch_wire.tensors import Datatype, TensorSpec
 if TYPE_CHECKING:
     from anabranch_runtime.models import DenseModel
 
-__all__ = ["CutModel", "IdRead", "cut_model"]
+__all__ = ["USER_INDEX", "CutModel", "IdRead", "UserPart", "cut_model"]
+
+USER_INDEX: Final = "ab_user_index"
+"""Input of a dense graph with a user side: int64 [rows], the user of each row."""
 
 _ID_TYPES: Final[Mapping[Datatype, IdType]] = MappingProxyType(
     {"INT64": "int64", "INT32": "int32", "FP32": "float32", "FP64": "float64"}
@@ -42,6 +45,27 @@ class IdRead:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class UserPart:
+    """What runs once per user of a batch.
+
+    Attributes:
+        graph: takes inputs of the original and user buffers, gives inputs of the dense graph.
+        inputs: positions of the original's inputs that hold a user, rising.
+        takes: per input of `graph` the position of an input of the original, or None for a buffer.
+        buffers: per buffer of the plan its input of `graph`; None where it is the dense graph's.
+        gives: per output of `graph` the input of the dense graph that it is.
+        index: input of the dense graph that says which user a row has.
+    """
+
+    graph: "DenseModel"
+    inputs: tuple[int, ...]
+    takes: tuple[int | None, ...]
+    buffers: tuple[int | None, ...]
+    gives: tuple[int, ...]
+    index: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class CutModel:
     """What runs in place of an original graph; `cut_model` makes it.
 
@@ -50,8 +74,10 @@ class CutModel:
         inputs: of the original.
         dense: the graph that is left; what is known about rows is said of the original.
         prelude: makes ids; None where the plan says all.
-        passed: per input of the dense graph the input of the original that it is; None for buffers.
-        buffers: per buffer of the plan the input of the dense graph that it is.
+        user: what runs once per user; None where all runs per row.
+        passed: per input of the dense graph the input of the original that it is; None for others.
+        buffers: per buffer of the plan the input of the dense graph that it is; None for those of
+            the user's graph.
         prelude_inputs: per input of the prelude the input of the original that it is.
         reads: per lookup of the plan.
         id_types: name of an input or of a prelude's output -> type of the ids in it.
@@ -61,18 +87,26 @@ class CutModel:
     inputs: tuple[TensorSpec, ...]
     dense: "DenseModel"
     prelude: "DenseModel | None"
+    user: UserPart | None
     passed: tuple[int | None, ...]
-    buffers: tuple[int, ...]
+    buffers: tuple[int | None, ...]
     prelude_inputs: tuple[int, ...]
     reads: tuple[IdRead, ...]
     id_types: Mapping[str, IdType]
+
+    @property
+    def user_inputs(self) -> tuple[int, ...]:
+        """Positions of the original's inputs that hold a user."""
+        return () if self.user is None else self.user.inputs
 
 
 def cut_model(
     plan: Plan,
     inputs: Sequence[TensorSpec],
     dense: "DenseModel",
-    prelude: "DenseModel | None",
+    prelude: "DenseModel | None" = None,
+    user: "DenseModel | None" = None,
+    users: Collection[str] = (),
 ) -> CutModel:
     """Tie a plan to the graphs that it belongs to.
 
@@ -81,38 +115,104 @@ def cut_model(
         inputs: of the original.
         dense: the graph that is left.
         prelude: what makes ids; None where the plan names none.
+        user: what runs once per user; None where the plan names none.
+        users: names of the inputs that hold a user; what `user` was split off by.
 
     Raises:
         InvalidInput: plan and graphs contradict each other.
-        Unsupported: the plan has bags or a user graph.
+        Unsupported: the plan has bags.
     """
-    if plan.graphs.user is not None:
-        raise Unsupported("plan.json: this release runs no user graph")
-    if (plan.graphs.prelude is None) != (prelude is None):
-        raise InvalidInput("plan.json: a prelude is named, but there is none, or the reverse")
+    for what, path, graph in (
+        ("prelude", plan.graphs.prelude, prelude),
+        ("user graph", plan.graphs.user, user),
+    ):
+        if (path is None) != (graph is None):
+            raise InvalidInput(f"plan.json: a {what} is named, but there is none, or the reverse")
     positions = {spec.name: index for index, spec in enumerate(inputs)}
-    names = [buffer.name for buffer in plan.buffers]
-    passed: list[int | None] = []
-    for spec in dense.inputs:
-        if spec.name in names:
-            passed.append(None)
-        elif spec.name in plan.pass_through and spec.name in positions:
-            passed.append(positions[spec.name])
-        else:
-            raise InvalidInput(
-                f"plan.json: input {spec.name!r} of the dense graph is neither a buffer nor passed "
-                "through"
-            )
     dense_names = [spec.name for spec in dense.inputs]
-    for name in names:
-        if name not in dense_names:
-            raise InvalidInput(f"plan.json: buffer {name!r} is no input of the dense graph")
-    made = {} if prelude is None else {spec.name: i for i, spec in enumerate(prelude.outputs)}
+    part = None if user is None else _user_part(plan, positions, dense_names, user, users)
+    buffers = tuple(
+        dense_names.index(buffer.name) if buffer.name in dense_names else None
+        for buffer in plan.buffers
+    )
+    for index, buffer in enumerate(plan.buffers):
+        if buffers[index] is None and (part is None or part.buffers[index] is None):
+            raise InvalidInput(f"plan.json: buffer {buffer.name!r} is no input of a graph")
     taken = () if prelude is None else prelude.inputs
     for spec in taken:
         if spec.name not in positions:
             raise InvalidInput(f"plan.json: the prelude takes {spec.name!r}, which is no input")
-    reads, types = [], {}
+    reads, types = _reads(plan, inputs, prelude)
+    return CutModel(
+        plan=plan,
+        inputs=tuple(inputs),
+        dense=dense,
+        prelude=prelude,
+        user=part,
+        passed=_passed(plan, positions, dense_names, part),
+        buffers=buffers,
+        prelude_inputs=tuple(positions[spec.name] for spec in taken),
+        reads=reads,
+        id_types=MappingProxyType(types),
+    )
+
+
+def _user_part(
+    plan: Plan,
+    positions: Mapping[str, int],
+    dense_names: Sequence[str],
+    user: "DenseModel",
+    users: Collection[str],
+) -> UserPart:
+    names = [spec.name for spec in user.inputs]
+    buffers = [buffer.name for buffer in plan.buffers]
+    for name in names:
+        if name not in buffers and (name not in positions or name not in users):
+            raise InvalidInput(f"plan.json: the user graph takes {name!r}, which holds no user")
+    given = [spec.name for spec in user.outputs]
+    missing = [name for name in (*given, USER_INDEX) if name not in dense_names]
+    if missing:
+        raise InvalidInput(f"plan.json: the dense graph does not take {missing[0]!r}")
+    return UserPart(
+        graph=user,
+        inputs=tuple(sorted(positions[name] for name in users)),
+        takes=tuple(None if name in buffers else positions[name] for name in names),
+        buffers=tuple(names.index(name) if name in names else None for name in buffers),
+        gives=tuple(dense_names.index(name) for name in given),
+        index=dense_names.index(USER_INDEX),
+    )
+
+
+def _passed(
+    plan: Plan,
+    positions: Mapping[str, int],
+    dense_names: Sequence[str],
+    part: UserPart | None,
+) -> tuple[int | None, ...]:
+    buffers = {buffer.name for buffer in plan.buffers}
+    made = set() if part is None else {*part.gives, part.index}
+    passed: list[int | None] = []
+    for index, name in enumerate(dense_names):
+        if name in buffers or index in made:
+            passed.append(None)
+        elif name in plan.pass_through and name in positions:
+            passed.append(positions[name])
+        else:
+            raise InvalidInput(
+                f"plan.json: input {name!r} of the dense graph is neither a buffer nor passed "
+                "through"
+            )
+    return tuple(passed)
+
+
+def _reads(
+    plan: Plan, inputs: Sequence[TensorSpec], prelude: "DenseModel | None"
+) -> tuple[tuple[IdRead, ...], dict[str, IdType]]:
+    """Return where lookups read their ids, and of which type those are."""
+    positions = {spec.name: index for index, spec in enumerate(inputs)}
+    made = {} if prelude is None else {spec.name: i for i, spec in enumerate(prelude.outputs)}
+    reads: list[IdRead] = []
+    types: dict[str, IdType] = {}
     for index, lookup in enumerate(plan.lookups):
         where = f"plan.json: lookups[{index}]"
         if lookup.lengths is not None or lookup.weights is not None:
@@ -131,22 +231,13 @@ def cut_model(
             raise Unsupported(f"{where}: ids of type {spec.datatype} in {name!r} are not looked up")
         types[name] = _ID_TYPES[spec.datatype]
         reads.append(read)
-    return CutModel(
-        plan=plan,
-        inputs=tuple(inputs),
-        dense=dense,
-        prelude=prelude,
-        passed=tuple(passed),
-        buffers=tuple(dense_names.index(name) for name in names),
-        prelude_inputs=tuple(positions[spec.name] for spec in taken),
-        reads=tuple(reads),
-        id_types=MappingProxyType(types),
-    )
+    return tuple(reads), types
 
 
 def _columns(lookup: Lookup, spec: TensorSpec, where: str) -> tuple[int, int]:
-    """Return which elements of a row hold the ids."""
-    sizes = spec.shape[1:] if lookup.side == "row" else spec.shape
+    """Return which elements of a row hold the ids; a tensor that all rows share is one row."""
+    has_rows = lookup.side == "row" or spec.shape[:1] == (-1,)
+    sizes = spec.shape[1:] if has_rows else spec.shape
     length = prod(size for size in sizes if size != -1)
     begin, end = (0, length) if lookup.ids.columns is None else lookup.ids.columns
     if -1 in sizes or end > length or end - begin != lookup.max_length:

@@ -13,13 +13,13 @@ from anabranch_runtime.backends.protocol import Binding
 from anabranch_runtime.cpu import pin_thread
 from anabranch_runtime.cut_engines import CutBinding, CutStage
 from anabranch_runtime.cut_sources import CutSource
+from anabranch_runtime.cut_staging import stage_batch, stage_request
 from anabranch_runtime.executor_lookups import ExecutorLookups
 from anabranch_runtime.observing import GroupObserver
 from anabranch_runtime.pacing import Pace
 from anabranch_runtime.requests import ReplySink, Ticket
 from anabranch_runtime.row_source import RowSource
 from anabranch_runtime.served import ServedVersion
-from anabranch_runtime.staging import stage_alone, stage_together
 from anabranch_wire.errors import AnabranchError, Internal, Unavailable
 
 __all__ = ["Executor", "deliver"]
@@ -200,11 +200,11 @@ class Executor:
             if is_traced:
                 self._spans.add("lookup", lookup, looked_up, {"rows": rows})
         elif alone:
-            stage = stage_alone(binding, batch[0].request.inputs)
+            stage = stage_request(binding, batch[0].request.inputs, rows)
         else:
-            inputs = [ticket.request.inputs for ticket in batch]
+            requests = [(ticket.request.inputs, ticket.request.rows) for ticket in batch]
             axes = version.model.rows.input_axes
-            stage = stage_together(binding, inputs, axes, run_rows, version.company)
+            stage = stage_batch(binding, requests, axes, run_rows, version.company)
         if isinstance(source, CutSource) and isinstance(stage, CutStage):
             lookup = time.monotonic()
             stage.look_up(source)

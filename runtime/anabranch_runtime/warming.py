@@ -15,11 +15,11 @@ from anabranch_runtime.batch_size import (
     measure_costs,
 )
 from anabranch_runtime.cancellation import Cancellation
-from anabranch_runtime.cut_engines import CutStage
+from anabranch_runtime.cut_engines import CutBinding, CutStage
 from anabranch_runtime.cut_sources import CutSource
+from anabranch_runtime.cut_staging import stage_request
 from anabranch_runtime.models import RowLayout
 from anabranch_runtime.settings import BatchSettings
-from anabranch_runtime.staging import stage_alone
 
 __all__ = ["BatchPlan", "batch_plan", "company_of", "measured_costs", "warm"]
 
@@ -57,10 +57,10 @@ def warm(
         InvalidInput: the graph cannot compute one.
         Cancelled: it was ended early.
     """
-    for inputs, _ in requests:
+    for inputs, rows in requests:
         for _ in range(rounds):
             cancellation.check()
-            _run(binding, inputs, source)
+            _run(binding, inputs, rows, source)
 
 
 def measured_costs(
@@ -98,7 +98,10 @@ def measured_costs(
         cancellation.check()
         if look_up is not None:
             look_up(rows)
-        _run(binding, _resized(sample, layout.input_axes, rows), source)
+        inputs = _resized(sample, layout.input_axes, rows)
+        if isinstance(binding, CutBinding):
+            inputs = _of_one_user(inputs, binding.users)
+        _run(binding, inputs, rows, source)
 
     costs = measure_costs(
         run,
@@ -147,12 +150,20 @@ def company_of(
     return min([one for one in requests if one[1]], key=lambda one: one[1], default=(None, 0))
 
 
-def _run(binding: Binding, inputs: Inputs, source: CutSource | None) -> None:
-    stage = stage_alone(binding, inputs)
+def _run(binding: Binding, inputs: Inputs, rows: int, source: CutSource | None) -> None:
+    stage = stage_request(binding, inputs, rows)
     if source is not None and isinstance(stage, CutStage):
         stage.look_up(source)
     stage.enqueue()
     stage.outputs()
+
+
+def _of_one_user(inputs: Inputs, users: frozenset[int]) -> Inputs:
+    """The same request with its first user for all of its rows, as most requests have it."""
+    return tuple(
+        np.broadcast_to(array[:1], array.shape) if at in users else array
+        for at, array in enumerate(inputs)
+    )
 
 
 def _resized(inputs: Inputs, axes: tuple[int | None, ...], rows: int) -> Inputs:

@@ -1,6 +1,6 @@
 """Batches on which an optimised model is compared with its original."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,10 +12,11 @@ from anabranch_graph_opt.running import Array
 from anabranch_wire.errors import AnabranchError
 from anabranch_wire.lookups import Side
 
-__all__ = ["ParityCase", "parity_cases"]
+__all__ = ["ParityCase", "joined", "of_one_user", "one_user_requests", "parity_cases"]
 
 _ROWS: Final = (1, 2, 7, 33)
 _EDGE_ROWS: Final = 6
+_USER_ROWS: Final = (3, 1, 5)
 _SEED: Final = 31
 _MAX_EDGES: Final = 200
 """Elements whose edges are tried: of a thousand features each is like some other."""
@@ -59,7 +60,33 @@ def parity_cases(
         return
     repeated = {name: _repeated(array) for name, array in base.items()}
     yield ParityCase("the same row many times", repeated)
+    if optimized.user_inputs:
+        yield ParityCase("one user for all rows", of_one_user(base, optimized.user_inputs))
     yield from _edges(optimized, base)
+
+
+def of_one_user(batch: Mapping[str, Array], users: Collection[str]) -> dict[str, Array]:
+    """Return a batch whose first user is that of all rows, one row in memory."""
+    return {
+        name: np.broadcast_to(array[:1], array.shape) if name in users else array
+        for name, array in batch.items()
+    }
+
+
+def one_user_requests(source: ExampleInputs, users: Collection[str]) -> list[dict[str, Array]]:
+    """Return made-up requests of different users and numbers of rows, all else being equal."""
+    rng = np.random.default_rng(_SEED)
+    made = [of_one_user(source.batch(rows, rng), users) for rows in _USER_ROWS]
+    return [one for one in made if _sizes(one) == _sizes(made[0])]
+
+
+def _sizes(batch: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
+    return {name: array.shape[1:] for name, array in batch.items()}
+
+
+def joined(requests: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
+    """Return the rows of several requests one below the other."""
+    return {name: np.concatenate([request[name] for request in requests]) for name in requests[0]}
 
 
 def _repeated(array: Array) -> Array:

@@ -48,6 +48,16 @@ class ParityReport:
     refused: int
     difference: str
 
+    def also(self, other: "ParityReport") -> "ParityReport":
+        """Return what came of this and another comparison together."""
+        return ParityReport(
+            self.cases + other.cases,
+            max(self.max_abs_diff, other.max_abs_diff),
+            min(self.rank_agreement, other.rank_agreement),
+            self.refused + other.refused,
+            self.difference or other.difference,
+        )
+
     @property
     def ok(self) -> bool:
         """Whether all is within the budget."""

@@ -67,6 +67,8 @@ def _cut(prepared: PreparedVersion) -> CutPlan | None:
     return CutPlan(
         dense=_part(parts.dense),
         prelude=None if parts.prelude is None else _part(parts.prelude),
+        user=None if parts.user is None else _part(parts.user.graph),
+        user_inputs=tuple(parts.inputs[index].name for index in parts.user_inputs),
         lookups_cut=len(cut.verdicts) - left,
         lookups_left=left,
         max_abs_diff=cut.parity.max_abs_diff,

@@ -105,6 +105,8 @@ class CutPlan(msgspec.Struct, frozen=True):
     Attributes:
         dense: what is left.
         prelude: makes ids; None where the plan of the store says them all.
+        user: runs once per user; None where all runs per row.
+        user_inputs: inputs of the original that hold a user, as `user` was split off by.
         lookups_cut: lookups that the store does.
         lookups_left: lookups that stayed in the graph.
         max_abs_diff: the largest difference from the original that was seen.
@@ -112,6 +114,8 @@ class CutPlan(msgspec.Struct, frozen=True):
 
     dense: PartPlan
     prelude: PartPlan | None
+    user: PartPlan | None
+    user_inputs: tuple[str, ...]
     lookups_cut: int
     lookups_left: int
     max_abs_diff: float
@@ -170,7 +174,7 @@ class VersionPlan(msgspec.Struct, frozen=True):
     @property
     def files(self) -> tuple[str, ...]:
         """Return the files that workers build it from, and map."""
-        parts = () if self.cut is None else (self.cut.dense, self.cut.prelude)
+        parts = () if self.cut is None else (self.cut.dense, self.cut.prelude, self.cut.user)
         store = () if self.store is None else (self.store.segment,)
         return (self.path, *(part.path for part in parts if part is not None), *store)
 

@@ -62,8 +62,15 @@ def dense_model(version: VersionPlan) -> DenseModel:
         if version.cut is None:
             lookups = lookups_of(plan, inputs, version.user_inputs)
         else:
-            prelude = None if version.cut.prelude is None else _part(version.cut.prelude)
-            cut = cut_model(plan, inputs, _part(version.cut.dense), prelude)
+            parts = version.cut
+            cut = cut_model(
+                plan,
+                inputs,
+                _part(parts.dense),
+                None if parts.prelude is None else _part(parts.prelude),
+                None if parts.user is None else _part(parts.user),
+                parts.user_inputs,
+            )
     try:
         layout = RowLayout(
             rows.independent,
