@@ -33,14 +33,23 @@ warmup: {rounds: 1}
 """
 
 
+CUTTING = {"tables from 64 KiB on cut": "", "all tables cut": "optimize: {min_table_bytes: 0}\n"}
+
+
+@pytest.fixture(scope="module", params=CUTTING)
+def cutting(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+def server(cutting: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     repository = tmp_path_factory.mktemp("repository")
     for model in MODELS.values():
         version = repository / model.name / "1"
         version.mkdir(parents=True)
         shutil.copyfile(model.folder / "model.onnx", version / "model.onnx")
         (repository / model.name / "serving.yaml").write_text(SERVING)
+        (repository / model.name / "model.yaml").write_text(CUTTING[cutting])
     scratch = tmp_path_factory.mktemp("scratch")
     with started_server(repository, scratch, "--settle-s", "0") as running:
         yield running

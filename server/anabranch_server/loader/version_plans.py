@@ -17,6 +17,7 @@ from anabranch_server.processes.plans import (
     CutPlan,
     PartPlan,
     RowPlan,
+    SplitPlan,
     StorePlan,
     TensorPlan,
     VersionPlan,
@@ -56,23 +57,30 @@ def version_plan(prepared: PreparedVersion, costs: Sequence[BatchCost]) -> Versi
         costs=tuple((cost.rows, cost.seconds) for cost in costs),
         store=None if prepared.store is None else _store(prepared.store),
         cut=_cut(prepared),
+        split=_split(prepared),
     )
 
 
 def _cut(prepared: PreparedVersion) -> CutPlan | None:
-    cut, parts = prepared.cut, prepared.model.cut
-    if parts is None or not isinstance(cut, CutVersion):
+    parts = prepared.model.cut
+    if parts is None:
         return None
-    left = sum(not verdict.cut for verdict in cut.verdicts)
     return CutPlan(
         dense=_part(parts.dense),
         prelude=None if parts.prelude is None else _part(parts.prelude),
         user=None if parts.user is None else _part(parts.user.graph),
         user_inputs=tuple(parts.inputs[index].name for index in parts.user_inputs),
-        lookups_cut=len(cut.verdicts) - left,
-        lookups_left=left,
-        max_abs_diff=cut.parity.max_abs_diff,
     )
+
+
+def _split(prepared: PreparedVersion) -> SplitPlan | None:
+    cut = prepared.cut
+    if cut is None:
+        return None
+    left = sum(not verdict.cut for verdict in cut.verdicts)
+    gone = len(cut.verdicts) - left if isinstance(cut, CutVersion) else 0
+    worst = cut.parity.max_abs_diff if isinstance(cut, CutVersion) else 0.0
+    return SplitPlan(gone, len(cut.verdicts) - gone, worst)
 
 
 def _part(model: DenseModel) -> PartPlan:

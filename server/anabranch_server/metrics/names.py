@@ -164,6 +164,11 @@ METRICS: Final[Mapping[str, Metric]] = MappingProxyType(
         "anabranch_model_ready": Metric(
             "gauge", _MODEL, "1 if the model can answer requests naming no version, else 0."
         ),
+        "anabranch_optimized_lookups": Metric(
+            "gauge",
+            ("model", "version", "where"),
+            "Lookups of a version's graph: cut out and run by the store, or left in the graph.",
+        ),
         "anabranch_store_rows": Metric(
             "gauge", _TABLE, "Rows of a table, of the version that answers by default."
         ),

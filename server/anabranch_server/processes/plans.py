@@ -20,6 +20,7 @@ __all__ = [
     "PartPlan",
     "QueuePlan",
     "RowPlan",
+    "SplitPlan",
     "StatePlan",
     "StorePlan",
     "TensorPlan",
@@ -107,15 +108,23 @@ class CutPlan(msgspec.Struct, frozen=True):
         prelude: makes ids; None where the plan of the store says them all.
         user: runs once per user; None where all runs per row.
         user_inputs: inputs of the original that hold a user, as `user` was split off by.
-        lookups_cut: lookups that the store does.
-        lookups_left: lookups that stayed in the graph.
-        max_abs_diff: the largest difference from the original that was seen.
     """
 
     dense: PartPlan
     prelude: PartPlan | None
     user: PartPlan | None
     user_inputs: tuple[str, ...]
+
+
+class SplitPlan(msgspec.Struct, frozen=True):
+    """What became of the lookups of a graph.
+
+    Attributes:
+        lookups_cut: lookups that the store does.
+        lookups_left: lookups that stayed in the graph.
+        max_abs_diff: the largest difference from the original that was seen.
+    """
+
     lookups_cut: int
     lookups_left: int
     max_abs_diff: float
@@ -142,6 +151,7 @@ class VersionPlan(msgspec.Struct, frozen=True):
         store: rows that are looked up beside the graph; None where it does without.
         cut: what runs in place of the graph where its own lookups were cut out; then `store` has
             their tables.
+        split: what became of its own lookups; None where they were not looked for.
         weight_bytes: of its files, as the memory of one worker counts them.
         step: training step; None where the version does not say.
         event_time: newest event it was trained on, seconds since 1970.
@@ -170,6 +180,7 @@ class VersionPlan(msgspec.Struct, frozen=True):
     costs: tuple[tuple[int, float], ...] = ()
     store: StorePlan | None = None
     cut: CutPlan | None = None
+    split: SplitPlan | None = None
 
     @property
     def files(self) -> tuple[str, ...]:

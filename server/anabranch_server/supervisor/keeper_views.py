@@ -2,7 +2,13 @@
 
 import msgspec
 
-from anabranch_server.describe import IndexEntry, ModelState, ModelView, VersionView
+from anabranch_server.describe import (
+    IndexEntry,
+    ModelState,
+    ModelView,
+    SplitView,
+    VersionView,
+)
 from anabranch_server.processes.plans import VersionPlan
 from anabranch_server.supervisor.keeper_state import KeptModel
 
@@ -68,6 +74,9 @@ def _version(kept: KeptModel, number: int) -> VersionView:
         event_time=plan.event_time,
         published=plan.published,
         applied=kept.shelf.applied.get(number),
+        split=None
+        if plan.split is None
+        else SplitView(plan.split.lookups_cut, plan.split.lookups_left, plan.split.max_abs_diff),
         last_error=last_error,
         kept=kept.state is not None and number not in kept.state.served,
     )

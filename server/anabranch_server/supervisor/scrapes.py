@@ -99,6 +99,7 @@ class Scrapes:
             plan = plans.get(model.name)
             if plan is not None:
                 yield from _snapshot(model, plan)
+                yield from _optimized(model.name, plan)
         for name, plan in plans.items():
             if stores := sources.stores.stores(name):
                 yield from store_values(name, plan, stores, sources.leases(name))
@@ -128,6 +129,15 @@ def _snapshot(model: ModelView, plan: StatePlan) -> Iterator[Value]:
         for name, value in values.items():
             if value is not None:
                 yield Value(f"anabranch_snapshot_{name}", at, value)
+
+
+def _optimized(model: str, plan: StatePlan) -> Iterator[Value]:
+    """Yield what became of the lookups of each version in memory."""
+    for version in plan.versions:
+        if version.split is not None:
+            at = (model, str(version.version))
+            yield Value("anabranch_optimized_lookups", (*at, "cut"), version.split.lookups_cut)
+            yield Value("anabranch_optimized_lookups", (*at, "left"), version.split.lookups_left)
 
 
 def reload_series(counts: ReloadCounts) -> list[Series]:
