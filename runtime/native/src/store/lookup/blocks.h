@@ -10,7 +10,7 @@ namespace {
 
 // Ids in flight per block: enough loads to fill the memory pipeline, few enough rows to stay in the
 // first-level cache until they are used.
-constexpr int kBlock = 12;
+constexpr int kBlock = 16;
 
 // Neighbouring ids of one feature.
 struct Piece {

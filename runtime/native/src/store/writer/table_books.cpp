@@ -166,13 +166,17 @@ void TableBooks::widen_huge_pages() noexcept {
   if (!make_huge({begin, huge_from_})) huge_from_ = end;
 }
 
+// Throws StoreFull where one more key would be too many.
+void TableBooks::check_key_room() const {
+  if (live_ + pending_.counts.inserted - pending_.counts.deleted < key_limit_) return;
+  throw StoreFull(name_ + ": it has room for " + std::to_string(key_limit_) +
+                  " keys: grow with more keys");
+}
+
 Entry& TableBooks::add_entry(std::uint64_t key, Place place, Action action) {
-  const bool was_live = !place.fresh && is_live(rv_at(place.number));
-  if (action == Action::kWrite && !was_live &&
-      live_ + pending_.counts.inserted - pending_.counts.deleted >= key_limit_) {
-    throw StoreFull(name_ + ": it has room for " + std::to_string(key_limit_) +
-                    " keys: grow with more keys");
-  }
+  const std::uint64_t old_rv = rv_at(place.number);
+  const bool was_live = !place.fresh && is_live(old_rv);
+  if (action == Action::kWrite && !was_live) check_key_room();
   if (place.fresh && used_slots_ + pending_.fresh >= slot_limit_) {
     throw StoreFull(name_ + ": " + std::to_string(used_slots_ + pending_.fresh) + " of " +
                     std::to_string(slots_) + " slots are in use, of which at most " +
@@ -180,6 +184,10 @@ Entry& TableBooks::add_entry(std::uint64_t key, Place place, Action action) {
                     " may be: reclaim deleted keys, or grow with more keys");
   }
   const std::uint32_t row = take_row();
+  // Nobody follows the link before `apply` leads there. Stored here, and the word of the bitmap
+  // looked at, so that memory for their pages is taken while the change may still be refused.
+  store(previous_[row], old_rv, kRelaxed);
+  if (view_.is_dense()) load(changed_[place.number / 64], kRelaxed);
   if (place.fresh) ++pending_.fresh;
   Entry& entry = pending_.add({key, place.number, row, action, place.fresh, was_live});
   pending_.tally(entry, 1);
@@ -200,6 +208,7 @@ Entry& TableBooks::claim(std::uint64_t key, std::uint64_t home) {
   const std::uint32_t number = pending_.find(place.number);
   if (number == Pending::kNone) return add_entry(key, place, Action::kWrite);
   Entry& entry = pending_[number];
+  if (entry.action != Action::kWrite) check_key_room();  // it was to be gone, and comes back
   ++pending_.counts.duplicates;
   pending_.tally(entry, -1);
   entry.action = Action::kWrite;

@@ -86,6 +86,7 @@ class TableBooks {
   void prefetch(std::uint64_t key, std::uint64_t& home) const noexcept;
   void prefetch_pending(std::uint64_t key, std::uint64_t home) const noexcept;
   Place locate(std::uint64_t key, std::uint64_t home) const noexcept;
+  void check_key_room() const;
   Entry& claim(std::uint64_t key, std::uint64_t home);
   Entry& add_entry(std::uint64_t key, Place place, Action action);
   void erase_one(std::uint64_t key, std::uint64_t home);

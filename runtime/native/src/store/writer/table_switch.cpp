@@ -32,7 +32,6 @@ void TableBooks::apply(std::uint32_t version) noexcept {
     const std::uint64_t old_rv = before & ~kOverflow;
     const std::uint64_t rv = make_rv(view_.base_rows + entry.row, version) |
                              (entry.action == Action::kErase ? kTombstone : 0);
-    store(previous_[entry.row], old_rv, kRelaxed);
     store(word, rv | (before & kOverflow), kRelease);
     if (view_.is_dense()) {
       set_bits(changed_[entry.place / 64], std::uint64_t{1} << entry.place % 64, kRelease);
