@@ -136,7 +136,7 @@ class CutBinding:
         if stage is not None and stage.dense is parts.dense and stage.user is parts.user:
             stages.move_to_end(shapes)
             return stage
-        made = CutStage(self._cut, shapes, counts, parts)
+        made = CutStage(self._cut, shapes, counts, parts, self._lock)
         with self._lock:
             if stage is not None:
                 self._counted += stage.counts()
@@ -231,10 +231,18 @@ class _Stages(NamedTuple):
     user: Stage | None
 
 
+class _Bound(NamedTuple):
+    """A lookup plan, bound to the memory of a stage."""
+
+    plan: LookupPlan
+    arguments: LookupArguments
+
+
 class CutStage:
     """Staging memory of one combination of shapes; see `Stage`.
 
-    `look_up` belongs between filling `inputs` and `enqueue`.
+    `look_up` belongs between filling `inputs` and `enqueue`. For the thread of one executor, but
+    `counts` and `let_go` for whoever holds the lock of its binding.
 
     Attributes:
         inputs: one array per input of the original; those that hold a user have a row for each.
@@ -244,14 +252,14 @@ class CutStage:
     """
 
     __slots__ = (
-        "_arguments",
+        "_bound",
         "_buffers",
         "_by_row",
         "_counted",
         "_counts",
         "_cut",
+        "_lock",
         "_made",
-        "_plan",
         "_prelude",
         "dense",
         "index",
@@ -260,7 +268,12 @@ class CutStage:
     )
 
     def __init__(
-        self, cut: CutModel, shapes: Sequence[Shape], counts: _Counts, parts: _Stages
+        self,
+        cut: CutModel,
+        shapes: Sequence[Shape],
+        counts: _Counts,
+        parts: _Stages,
+        lock: threading.Lock,
     ) -> None:
         self.dense = parts.dense
         self.user = parts.user
@@ -287,8 +300,8 @@ class CutStage:
             self._buffer(index, position) for index, position in enumerate(cut.buffers)
         ]
         self._made: Sequence[Array] = ()
-        self._plan: LookupPlan | None = None
-        self._arguments: LookupArguments | None = None
+        self._lock = lock
+        self._bound: _Bound | None = None
         self._counted = np.zeros((2, len(cut.reads)), np.uint64)
 
     @property
@@ -307,12 +320,11 @@ class CutStage:
             np.take(self.inputs[index], self.index, axis=0, out=array, mode="clip")
         if self._prelude is not None:
             self._run_prelude(self._prelude)
-        if self._plan is not source.plan:
-            self._bind(source.plan)
-        arguments = self._arguments
-        assert arguments is not None
+        bound = self._bound
+        if bound is None or bound.plan is not source.plan:
+            bound = self._bind(source.plan)
         rows, users = self._counts
-        source.plan.run(arguments, source.view.version, rows, users=users)
+        source.plan.run(bound.arguments, source.view.version, rows, users=users)
 
     def enqueue(self) -> None:
         """Start the graphs."""
@@ -329,16 +341,17 @@ class CutStage:
 
     def counts(self) -> NDArray[np.uint64]:
         """Keys and misses per lookup, as (2, lookups)."""
-        arguments = self._arguments
-        if arguments is None:
+        bound = self._bound
+        if bound is None:
             return self._counted
+        arguments = bound.arguments
         return self._counted + np.array([arguments.keys, arguments.misses], np.uint64)
 
     def let_go(self, plan: int) -> None:
         """Let go of a lookup plan, by its `id`; what was counted stays."""
-        if self._plan is not None and id(self._plan) == plan:
+        if self._bound is not None and id(self._bound.plan) == plan:
             self._counted = self.counts()
-            self._plan = self._arguments = None
+            self._bound = None
 
     def _repeated(self, holders: Collection[int]) -> dict[int, Array]:
         """Return arrays for inputs that hold a user, but are read by row."""
@@ -372,15 +385,15 @@ class CutStage:
                 array[...] = self.inputs[index]
         prelude.enqueue()
         made = prelude.outputs()
-        if self._arguments is not None and not _are_same(made, self._made):
+        bound = self._bound
+        if bound is not None and not _are_same(made, self._made):
             for index, read in enumerate(self._cut.reads):
                 if read.of_prelude:
-                    self._arguments.bind(index, self._ids(made[read.index], read, index))
+                    bound.arguments.bind(index, self._ids(made[read.index], read, index))
         self._made = made
 
-    def _bind(self, plan: LookupPlan) -> None:
+    def _bind(self, plan: LookupPlan) -> "_Bound":
         """Bind the lookups of a plan to the memory of this stage."""
-        counted = self.counts()
         features = []
         for index, read in enumerate(self._cut.reads):
             if read.of_prelude:
@@ -390,9 +403,11 @@ class CutStage:
             else:
                 array = self.inputs[read.index]
             features.append(FeatureArrays(self._ids(array, read, index)))
-        self._arguments = plan.arguments(features, self._buffers)
-        self._plan = plan
-        self._counted = counted
+        bound = _Bound(plan, plan.arguments(features, self._buffers))
+        with self._lock:  # another thread may let go of the plan before, or be counting
+            self._counted = self.counts()
+            self._bound = bound
+        return bound
 
     def _ids(self, array: Array, read: IdRead, lookup: int) -> Array:
         """Return the ids of a lookup as (rows, ids), a view."""

@@ -56,7 +56,7 @@ def _stage_users(
     if company is not None:
         parts.append((company, len(company[min(users)])))
     counts = [_users_of(inputs, rows, users) for inputs, rows in parts]
-    total = sum(counts)
+    total = max(sum(counts), min(run_rows, 1))  # rows that pad a batch without any have a user too
     first = parts[0][0]
     shapes = []
     for at, array in enumerate(first):
@@ -70,7 +70,7 @@ def _stage_users(
     for at, staged in enumerate(stage.inputs):
         if at in users:
             kept = [part[0][at][:count] for part, count in zip(parts, counts, strict=True)]
-            np.concatenate(kept, out=staged)
+            fill_rows(staged, kept)
         elif axes and axes[at] is None:
             staged[...] = first[at]
         else:
