@@ -87,6 +87,7 @@ class Optimized:
         user_inputs: inputs that may be sent once per request, proven or declared.
         structure_hash: `sha256:...` over topology, shapes, dtypes and options.
         notes: what else a modeller should know, in words.
+        reduced_layers: layers that compute with fewer bits than the original's.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -103,3 +104,4 @@ class Optimized:
     user_inputs: tuple[str, ...]
     structure_hash: str
     notes: tuple[str, ...]
+    reduced_layers: int = 0

@@ -8,6 +8,7 @@ from anabranch_graph_opt.optimize_options import OptimizeOptions
 from anabranch_graph_opt.optimized import LookupVerdict, Optimized
 from anabranch_graph_opt.passes.normalising import normalise
 from anabranch_graph_opt.placement.finding import find_lookups
+from anabranch_graph_opt.precision.dense_precision import Int8Precision
 from anabranch_graph_opt.row_axes import RowAxes, resolve_row_axes
 from anabranch_graph_opt.signature import Signature, read_signature
 from anabranch_graph_opt.structure_hashes import structure_hash
@@ -17,7 +18,9 @@ from anabranch_graph_opt.weight_maps import map_weights
 __all__ = ["optimize"]
 
 
-def optimize(source: ModelSource, options: OptimizeOptions) -> Optimized:
+def optimize(
+    source: ModelSource, options: OptimizeOptions, precision: Int8Precision | None = None
+) -> Optimized:
     """Return the optimised form of a model; nothing is promised before it was compared.
 
     Tables are not read: what leaves the graph stays mapped where it is external.
@@ -25,16 +28,22 @@ def optimize(source: ModelSource, options: OptimizeOptions) -> Optimized:
     Args:
         source: the model, which is not changed.
         options: of its owner.
+        precision: how layers compute where `dense` of the options is not f32; what activations
+            are has to be seen first.
 
     Raises:
+        ValueError: `precision` does not fit `dense` of the options.
         NotFound, Corrupt, InvalidInput, Unsupported: as `open_model` and `read_signature`.
     """
+    if options.dense.startswith("int8") != (precision is not None):
+        raise ValueError(f"dense: {options.dense}, with precision {precision}")
     model = open_model(source)
     signature = read_signature(model)
     axes = resolve_row_axes(signature, options.axes)
     normalised = normalise(model)
     structure = structure_hash(normalised.model, options)
     whole = normalised.model.clone()
+    reduced = () if precision is None else precision.apply(normalised.model)
     found = find_lookups(normalised.model, options.min_table_bytes)
     users = _users(signature, axes, options)
     cut = cut_lookups(normalised.model, found, axes, users)
@@ -44,7 +53,8 @@ def optimize(source: ModelSource, options: OptimizeOptions) -> Optimized:
         dense, user = split.dense, split.user
     elif users:  # a lookup once per user does not pay for itself
         note = f"nothing is computed once per user: {split}"
-        return replace(optimize(source, replace(options, user_once=False)), notes=(note,))
+        by_row = optimize(source, replace(options, user_once=False), precision)
+        return replace(by_row, notes=(note,))
     graphs = [graph for graph in (dense, cut.prelude, user) if graph is not None]
     made = {buffer.name for buffer in cut.buffers} | {USER_INDEX}
     if user is not None:
@@ -61,13 +71,14 @@ def optimize(source: ModelSource, options: OptimizeOptions) -> Optimized:
         pass_through=tuple(
             str(value.name) for value in dense.graph.inputs if value.name not in made
         ),
-        weights=map_weights(normalised.weights, whole, cut.tables, graphs),
+        weights=map_weights(normalised.weights, whole, cut.tables, graphs, frozenset(reduced)),
         verdicts=_verdicts(cut),
         user_inputs=tuple(spec.name for spec in signature.inputs if spec.name in users)
         if user is not None
         else (),
         structure_hash=structure,
         notes=(),
+        reduced_layers=len(reduced),
     )
 
 

@@ -23,6 +23,7 @@ def map_weights(
     original: ir.Model,
     tables: Sequence[TableSource],
     graphs: Sequence[ir.Model],
+    reduced: Set[str] = frozenset(),
 ) -> Mapping[str, tuple[WeightTarget, ...]]:
     """Return for each weight that can be updated all places that hold it.
 
@@ -34,13 +35,15 @@ def map_weights(
         original: in normal form, before anything was cut.
         tables: that left the graph.
         graphs: that are run; weights in them keep their names.
+        reduced: names of weights that some layer holds in other numbers. What a new one would
+            become there cannot be said, so they, and what is tied to them, cannot be updated.
     """
     places = {table.name: index for index, table in enumerate(tables)}
     kept = {
         name for graph in graphs for name, value in graph.graph.initializers.items() if value.uses()
     }
     targets: dict[str, list[WeightTarget]] = {}
-    for name in sorted(weights):
+    for name in sorted(weights - reduced):
         found: list[WeightTarget] = []
         if name in places:
             found.append(ToTable(index=places[name]))
@@ -51,6 +54,8 @@ def map_weights(
     for name, twin, is_transposed in _twins(original, set(targets), kept & weights):
         transform: Literal["none", "transpose"] = "transpose" if is_transposed else "none"
         targets[name].append(ToDense(name=twin, transform=transform))
+    for name, _, _ in list(_twins(original, set(targets), reduced)):
+        targets.pop(name, None)
     return {name: tuple(found) for name, found in targets.items()}
 
 
