@@ -28,11 +28,18 @@ def write_graph(model: ir.Model, path: Path) -> None:
 
 
 def _bare(model: ir.Model) -> ir.Model:
-    """Return a copy without types and shapes of inner values.
+    """Return a copy that stands alone, without types and shapes of inner values.
 
-    Where they are stored, ONNX Runtime fuses in another way, which is slower.
+    Where they are stored, ONNX Runtime fuses in another way, which is slower. Weights that lie
+    beside the original would be looked for beside the copy.
     """
     copy = model.clone()
+    for value in copy.graph.initializers.values():
+        tensor = value.const_value
+        if isinstance(tensor, ir.ExternalTensor):
+            value.const_value = ir.Tensor(
+                tensor.numpy(), dtype=tensor.dtype, shape=tensor.shape, name=tensor.name
+            )
     for node in ir.traversal.RecursiveGraphIterator(copy.graph):
         for value in node.outputs:
             if not value.is_graph_output():

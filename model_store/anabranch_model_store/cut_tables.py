@@ -6,9 +6,11 @@ from typing import Final
 
 import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
 from anabranch_graph_opt.optimized import TableSource
 from anabranch_model_store.model_yaml import TableMeaning
+from anabranch_model_store.row_formats import TableSize
 from anabranch_model_store.segment_cache import SegmentCache
 from anabranch_model_store.table_files import RowChunk
 from anabranch_model_store.table_files.sources import Values, rows_per_chunk
@@ -16,10 +18,11 @@ from anabranch_model_store.table_import import BytesDone, write_table
 from anabranch_model_store.version_tables import room_for
 from anabranch_runtime.store import SegmentBuilder
 from anabranch_wire.document_fields import KeyType, RowType
+from anabranch_wire.errors import Unavailable
 from anabranch_wire.missing import Original
 from anabranch_wire.plan import MAX_ROWS, PlanTable
 
-__all__ = ["SEGMENT_FILE", "TensorRows", "cut_tables", "import_cut_tables"]
+__all__ = ["SEGMENT_FILE", "TensorRows", "cut_bytes", "cut_tables", "import_cut_tables"]
 
 SEGMENT_FILE: Final = "tables/0000.seg"
 """Name of the segment in a version folder, and in plans."""
@@ -29,10 +32,19 @@ _TYPES: Final[Mapping[ir.DataType, RowType]] = {
     ir.DataType.FLOAT16: "f16",
     ir.DataType.BFLOAT16: "bf16",
 }
+_STORED: Final[Mapping[ir.DataType, str]] = {
+    ir.DataType.FLOAT: "<f4",
+    ir.DataType.FLOAT16: "<f2",
+    ir.DataType.BFLOAT16: "<u2",
+}
+"""How external data holds a number; bfloat16 as its bits."""
 
 
 class TensorRows:
-    """A `RowSource` over a tensor of a model; external data is mapped, and read as it is asked for.
+    """A `RowSource` over a tensor of a model.
+
+    External data is read some MiB at a time and never mapped: pages of a mapping would stay with
+    this process, all of a table in the end.
 
     Args:
         tensor: [rows, dim], f32, f16 or bf16.
@@ -44,19 +56,68 @@ class TensorRows:
         self.dtype: RowType = _TYPES[tensor.dtype]
         self.key_dtype: KeyType | None = None
 
+    @staticmethod
+    def can_read(tensor: ir.TensorProtocol) -> bool:
+        """Whether the numbers of a matrix are of a type that rows have."""
+        return tensor.dtype in _TYPES
+
     def chunks(self) -> Iterator[RowChunk]:
-        """Yield all rows; see `RowSource`."""
-        array = self._tensor.numpy()
+        """Yield all rows; see `RowSource`.
+
+        Raises:
+            Unavailable: external data cannot be read, or is shorter than it was.
+        """
         step = rows_per_chunk(self.dim, self.dtype)
-        short = self.dtype == "f16"
-        for first in range(0, self.rows, step):
-            part = array[first : first + step]
+        first = 0
+        for part in self._parts(step):
             values: Values = (
                 np.ascontiguousarray(part, np.float16)
-                if short
+                if self.dtype == "f16"
                 else np.ascontiguousarray(part, np.float32)
             )
             yield RowChunk(first, None, values)
+            first += len(values)
+
+    def _parts(self, step: int) -> Iterator[NDArray[np.generic]]:
+        """Yield `step` rows at a time as numbers of any type."""
+        tensor = self._tensor
+        if isinstance(tensor, ir.ExternalTensor):
+            yield from self._read(tensor, step)
+            return
+        array = tensor.numpy()
+        for first in range(0, self.rows, step):
+            yield array[first : first + step]
+
+    def _read(self, tensor: ir.ExternalTensor, step: int) -> Iterator[NDArray[np.generic]]:
+        name = tensor.name or "of the graph"
+        stored = np.dtype(_STORED[tensor.dtype])
+        try:
+            with Path(tensor.path).open("rb", buffering=0) as file:
+                file.seek(tensor.offset or 0)
+                for first in range(0, self.rows, step):
+                    count = min(step, self.rows - first) * self.dim
+                    numbers = np.fromfile(file, stored, count)
+                    if len(numbers) < count:
+                        raise Unavailable(f"table {name!r}: its file was cut off meanwhile")
+                    part = numbers.reshape(-1, self.dim)
+                    yield _widened(part) if stored.kind == "u" else part
+        except OSError as error:
+            raise Unavailable(f"table {name!r} cannot be read: {error.strerror}") from None
+
+
+def _widened(bits: NDArray[np.generic]) -> NDArray[np.float32]:
+    """Return bfloat16 numbers as the float32 that they are."""
+    return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
+
+
+def cut_bytes(plans: Sequence[PlanTable]) -> int:
+    """Return what tables that were cut out will take in memory, once for all workers."""
+    needed = 0
+    for plan in plans:
+        assert plan.capacity is not None
+        size = TableSize(plan.rows, plan.dim, plan.dtype, plan.keys)
+        needed += size.segment_bytes() + size.generation_bytes(plan.capacity)
+    return needed
 
 
 def cut_tables(

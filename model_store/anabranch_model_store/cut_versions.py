@@ -4,7 +4,7 @@ What cannot be cut is served whole, and so is what answers differently, unless m
 a version refused. Either is said in the notes of the version, never kept quiet.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -26,7 +26,7 @@ from anabranch_graph_opt.parity.cases import (
 from anabranch_graph_opt.parity.comparison import ParityBudget, ParityReport, compare
 from anabranch_graph_opt.running import Array, ModelRunner
 from anabranch_graph_opt.signature import read_signature
-from anabranch_model_store.cut_tables import cut_tables, import_cut_tables
+from anabranch_model_store.cut_tables import cut_bytes, cut_tables, import_cut_tables
 from anabranch_model_store.cut_trials import CutTrial, open_cut_trial
 from anabranch_model_store.examples import Example
 from anabranch_model_store.model_yaml import ModelMeaning
@@ -46,6 +46,9 @@ _PRELUDE: Final = "prelude.onnx"
 _USER: Final = "user.onnx"
 _TIMED_ROWS: Final = 256
 _SEED: Final = 7
+
+Fits = Callable[[int, int], None]
+"""Given bytes of graphs and of tables; see `check_fits`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,24 +90,29 @@ class CutVersion:
 def cut_version(
     contents: VersionContents,
     source: Source,
+    digest: str,
     meaning: ModelMeaning,
     settings: StoreSettings,
     model: DenseModel,
     examples: Sequence[Example],
     runner: ModelRunner,
+    fits: Fits = lambda graph, tables: None,
 ) -> CutVersion | WholeVersion:
     """Cut the lookups out of a version that was found good.
 
     Args:
         contents: of its files.
         source: of its graph.
+        digest: of its graph, external weights among it.
         meaning: its model.yaml.
         settings: where rows and graphs are kept.
         model: the original.
         examples: requests that it computes.
         runner: runs the original.
+        fits: raises where graphs and tables of so many bytes do not fit into memory.
 
     Raises:
+        TooLarge: as `fits`.
         InvalidInput: it answers differently, and model.yaml wants such a version refused.
         Unavailable: the cache cannot be written, or there is no memory.
     """
@@ -112,7 +120,9 @@ def cut_version(
     optimized = optimize(contents.graph, options)
     if not optimized.lookups:
         return WholeVersion(optimized.verdicts)
-    making = _Making(contents, source, meaning, settings, model, tuple(examples), runner)
+    making = _Making(
+        contents, source, digest, meaning, settings, model, tuple(examples), runner, fits
+    )
     try:
         made = making.make(optimized)
         if optimized.user is not None:
@@ -142,11 +152,13 @@ class _Making:
 
     contents: VersionContents
     source: Source
+    digest: str
     meaning: ModelMeaning
     settings: StoreSettings
     model: DenseModel
     examples: tuple[Example, ...]
     runner: ModelRunner
+    fits: Fits
 
     def make(self, optimized: Optimized) -> CutVersion:
         """Write, import, compare and time.
@@ -159,10 +171,12 @@ class _Making:
         assert settings.graphs is not None
         tables = cut_tables(optimized.tables, self.meaning.tables, settings.reserve)
         plan = self._plan(optimized, tables)
-        digest = self.source.sha256
+        digest = self.digest
         once = ",".join(optimized.user_inputs)
         key = "\n".join((_FORMAT, digest, optimized.structure_hash, once))
         folder = settings.graphs.get(key, lambda place: _write_graphs(optimized, place))
+        weight_bytes = sum(path.stat().st_size for path in folder.iterdir())
+        self.fits(weight_bytes, cut_bytes(tables))
         segment = import_cut_tables(
             optimized.tables, tables, digest, settings.segments, settings.on_bytes
         )
@@ -188,7 +202,7 @@ class _Making:
             graph_examples=graph_examples,
             verdicts=optimized.verdicts,
             parity=report,
-            weight_bytes=sum(path.stat().st_size for path in folder.iterdir()),
+            weight_bytes=weight_bytes,
             seconds=seconds,
         )
 

@@ -10,10 +10,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from anabranch_graph_opt.model_source import open_model
 from anabranch_model_store.containment import resolve_inside
+from anabranch_model_store.cut_tables import TensorRows
 from anabranch_model_store.repository import VersionFolder, find_model
 from anabranch_model_store.serving_yaml import Deployment
-from anabranch_model_store.table_files import open_table_file
+from anabranch_model_store.table_files import RowSource, open_table_file
+from anabranch_model_store.version_contents import find_onnx_file, malformed_graphs_refused
 from anabranch_model_store.version_files import VersionFiles, list_version
 from anabranch_model_store.version_tables import every_table
 from anabranch_model_store.yaml_files import read_deployment, read_meaning
@@ -115,11 +118,11 @@ def inspect_model(folder: Path) -> ModelFacts:
 
 
 def find_rows(folder: Path, table: str, keys: Sequence[int]) -> list[FoundRow]:
-    """Return rows of a table file, in the order of `keys`; the file is read until all are found.
+    """Return rows of a table, in the order of `keys`; its file is read until all are found.
 
     Args:
         folder: of a version, or of a model, whose newest version is meant then.
-        table: name or alias.
+        table: name or alias of a table file, or the name of a table inside the graph.
         keys: signed or unsigned 64-bit integers.
 
     Raises:
@@ -136,14 +139,17 @@ def find_rows(folder: Path, table: str, keys: Sequence[int]) -> list[FoundRow]:
     names = [table, *(name for name, one in meanings.items() if table in one.alias)]
     names += meanings[table].alias if table in meanings else ()
     declared = next((tables[name] for name in names if name in tables), None)
-    if declared is None:
+    source = _graph_table(files, model, table) if declared is None else None
+    if declared is not None:
+        source = open_table_file(files, declared)
+    if source is None:
         raise NotFound(
             f"version {newest.number} has no table file for {table!r}; it has "
-            f"{', '.join(map(repr, tables)) or 'none'}"
+            f"{', '.join(map(repr, tables)) or 'none'}, and its graph has no such table"
         )
     wanted = np.array([key % 2**64 for key in keys], np.uint64)
     found: dict[int, NDArray[np.float32]] = {}
-    for chunk in open_table_file(files, declared).chunks():
+    for chunk in source.chunks():
         at = np.flatnonzero(np.isin(chunk.row_keys(), wanted))
         if len(at):
             numbers = chunk.numbers()
@@ -151,6 +157,17 @@ def find_rows(folder: Path, table: str, keys: Sequence[int]) -> list[FoundRow]:
         if len(found) == len(set(wanted.tolist())):
             break
     return [FoundRow(key, found.get(key % 2**64)) for key in keys]
+
+
+def _graph_table(files: VersionFiles, model: Path, name: str) -> RowSource | None:
+    """Return the rows of a float matrix of the graph; None where it has none of that name."""
+    onnx_file = find_onnx_file(files, read_meaning(files, model))
+    with malformed_graphs_refused(onnx_file):
+        value = open_model(onnx_file.path).graph.initializers.get(name)
+        tensor = None if value is None else value.const_value
+        if tensor is None or len(tensor.shape) != 2 or not TensorRows.can_read(tensor):
+            return None
+        return TensorRows(tensor)
 
 
 def _versions(folder: Path) -> tuple[Path, list[VersionFolder]]:

@@ -4,13 +4,13 @@ Everything that can be wrong with a version is found here, before any executor k
 meaning, graph, rows, and the requests it brings along.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from anabranch_graph_opt.running import Array, ModelRunner
 from anabranch_model_store.cut_versions import CutVersion, WholeVersion, cut_version
-from anabranch_model_store.examples import Example
 from anabranch_model_store.graph_trials import GraphTrial
 from anabranch_model_store.lookup_plans import user_features
 from anabranch_model_store.memory import check_fits
@@ -36,6 +36,7 @@ from anabranch_model_store.table_import import import_tables
 from anabranch_model_store.version_contents import (
     VersionContents,
     find_onnx_file,
+    graph_digest,
     graph_source,
     malformed_graphs_refused,
     read_contents,
@@ -134,8 +135,10 @@ def prepare_version(
     on_phase("importing")
     onnx_file = find_onnx_file(files, meaning)
     tables = read_tables(files, meaning, DEFAULT_RESERVE if store is None else store.reserve)
-    max_bytes = deployment.memory.max_bytes
-    check_fits(onnx_file.bytes, needed_bytes(tables), max_bytes, available_bytes)
+    fits = partial(check_fits, max_bytes=deployment.memory.max_bytes, available=available_bytes)
+    is_cut = _is_cut(meaning, store)
+    # External weights of what is to be cut are not loaded: how much is left is not known yet.
+    fits(onnx_file.path.stat().st_size if is_cut else onnx_file.bytes, needed_bytes(tables))
     with malformed_graphs_refused(onnx_file):
         contents = read_contents(onnx_file, files, meaning, tables)
     opened = _open_rows(contents, tables, files, store)
@@ -145,8 +148,14 @@ def prepare_version(
         trial = GraphTrial(contents, meaning, deployment, runner)
         model, examples = trial.run(rows, tables)
         cut = None
-        if prepared is None and store is not None and store.graphs is not None:
-            cut = _cut(contents, files, meaning, store, model, examples, runner)
+        if is_cut and store is not None:
+            source = graph_source(onnx_file, files)
+            digest = graph_digest(onnx_file, files)
+            cut = cut_version(
+                contents, source, digest, meaning, store, model, examples, runner, fits
+            )
+    if not isinstance(cut, CutVersion):
+        fits(onnx_file.bytes, needed_bytes(tables))
     graph_examples = tuple(example.inputs for example in examples)
     if isinstance(cut, CutVersion):
         model, prepared, graph_examples = cut.model, cut.store, cut.graph_examples
@@ -188,20 +197,10 @@ def _open_rows(
     return prepared_store(path, trial.segment, lookups.plan, features), trial
 
 
-def _cut(
-    contents: VersionContents,
-    files: VersionFiles,
-    meaning: ModelMeaning,
-    settings: StoreSettings,
-    model: DenseModel,
-    examples: Sequence[Example],
-    runner: ModelRunner,
-) -> CutVersion | WholeVersion | None:
-    """Cut the lookups of a graph, unless model.yaml does not want that."""
-    if meaning.optimize.split == "off":
-        return None
-    source = graph_source(contents.onnx_file, files)
-    return cut_version(contents, source, meaning, settings, model, examples, runner)
+def _is_cut(meaning: ModelMeaning, settings: StoreSettings | None) -> bool:
+    """Whether lookups of a version's own graph are to be cut out."""
+    can_be = settings is not None and settings.graphs is not None and not meaning.lookups
+    return can_be and meaning.optimize.split != "off"
 
 
 def _notes(

@@ -3,6 +3,7 @@
 A server reads it before it tries a version; whoever publishes one reads it before anybody sees it.
 """
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ __all__ = [
     "VersionContents",
     "check_unpublished",
     "find_onnx_file",
+    "graph_digest",
     "graph_source",
     "malformed_graphs_refused",
     "read_contents",
@@ -123,6 +125,18 @@ def graph_source(onnx_file: OnnxFile, files: VersionFiles) -> Source:
     """Return what plans say of the file that they were made from."""
     name = onnx_file.path.relative_to(files.folder).as_posix()
     return Source(file=name, sha256=files.digests.get(name) or file_sha256(onnx_file.path))
+
+
+def graph_digest(onnx_file: OnnxFile, files: VersionFiles) -> str:
+    """Return a digest of the graph and of all of its weights, those in other files included.
+
+    New weights beside a graph leave its own file as it was.
+    """
+    digest = hashlib.sha256()
+    for path in (onnx_file.path, *sorted(onnx_file.external)):
+        name = path.relative_to(files.folder).as_posix()
+        digest.update(f"{name}\0{files.digests.get(name) or file_sha256(path)}\n".encode())
+    return digest.hexdigest()
 
 
 def _lookups(

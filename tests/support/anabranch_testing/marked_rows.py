@@ -25,7 +25,16 @@ from anabranch_wire.lookups import Ids, Lookup, Output
 from anabranch_wire.missing import Zeros
 from anabranch_wire.plan import Buffer, Graphs, Plan, PlanTable, Source, encode
 
-__all__ = ["DIM", "ROWS", "TABLES", "keys", "marked_plan", "marking", "write_marked_graph"]
+__all__ = [
+    "DIM",
+    "ROWS",
+    "TABLES",
+    "keys",
+    "marked_plan",
+    "marking",
+    "marking_numbered",
+    "write_marked_graph",
+]
 
 TABLES: Final = ("a", "b")
 DIM: Final = 4
@@ -52,6 +61,17 @@ def marking(marker: float) -> Callable[[Change], None]:
         values = np.full((ROWS, DIM), marker, np.float32)
         for table in range(len(TABLES)):
             change.upsert(table, keys(table), values)
+
+    return fill
+
+
+def marking_numbered(marker: float) -> Callable[[Change], None]:
+    """Return what gives every row of both tables a marker, where keys are row numbers."""
+
+    def fill(change: Change) -> None:
+        values = np.full((ROWS, DIM), marker, np.float32)
+        for table in range(len(TABLES)):
+            change.upsert(table, np.arange(ROWS, dtype=np.int64), values)
 
     return fill
 

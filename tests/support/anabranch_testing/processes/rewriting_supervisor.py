@@ -13,8 +13,9 @@ from anabranch_server.processes.boot import Boot
 from anabranch_server.processes.plans import VersionPlan
 from anabranch_server.supervisor import process, start
 from anabranch_server.supervisor.stores import Stores
-from anabranch_testing.marked_rows import ROWS, TABLES, marking
+from anabranch_testing.marked_rows import ROWS, TABLES, marking, marking_numbered
 from anabranch_wire.errors import AnabranchError
+from anabranch_wire.plan import decode
 
 _run_dir = Path()
 _PAUSE_S = 0.02
@@ -27,7 +28,9 @@ def _marker() -> int:
 
 
 def _decided(version: VersionPlan) -> Iterable[Callable[[Change], None]]:
-    return [marking(float(_marker()))]
+    assert version.store is not None
+    is_numbered = decode(version.store.plan).tables[0].keys == "dense_id"
+    return [(marking_numbered if is_numbered else marking)(float(_marker()))]
 
 
 class _RewritingStores(Stores):
@@ -48,8 +51,11 @@ class _RewritingStores(Stores):
                 beside.rename(_run_dir / "marker")
 
             try:
-                version = max((plan.version for plan, _ in self.stores("m")), default=1)
-                await self.change("m", version, marking(float(wanted)), decide, room)
+                newest = max(self.stores("m"), key=lambda each: each[0].version, default=None)
+                version = 1 if newest is None else newest[0].version
+                is_numbered = newest is not None and newest[1].tables[0].keys == "dense_id"
+                fill = (marking_numbered if is_numbered else marking)(float(wanted))
+                await self.change("m", version, fill, decide, room)
             except AnabranchError:  # not served yet, or a worker has died of it
                 await asyncio.sleep(_PAUSE_S)
 
