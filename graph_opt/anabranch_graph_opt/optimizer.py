@@ -2,6 +2,10 @@
 
 from dataclasses import replace
 
+import onnx_ir as ir
+from onnx_ir.passes import common as library
+
+from anabranch_graph_opt.cutting.buffer_views import BufferViewsPass
 from anabranch_graph_opt.cutting.cut import Cut, cut_lookups
 from anabranch_graph_opt.model_source import ModelSource, open_model
 from anabranch_graph_opt.optimize_options import OptimizeOptions
@@ -12,6 +16,8 @@ from anabranch_graph_opt.precision.dense_precision import Int8Precision
 from anabranch_graph_opt.row_axes import RowAxes, resolve_row_axes
 from anabranch_graph_opt.signature import Signature, read_signature
 from anabranch_graph_opt.structure_hashes import structure_hash
+from anabranch_graph_opt.user_side.known_sizes import KnownSizesPass
+from anabranch_graph_opt.user_side.product_splitting import ProductSplittingPass
 from anabranch_graph_opt.user_side.splitting import USER_INDEX, UserSplit, split_users
 from anabranch_graph_opt.weight_maps import map_weights
 
@@ -98,8 +104,18 @@ def _split(cut: Cut, users: frozenset[str], axes: RowAxes) -> UserSplit | str:
     shared = {name for name, axis in axes.kinds.items() if axis.kind != "rows"}
     if shared or any(value.shape and value.shape[0] == 1 for value in cut.dense.graph.inputs):
         return "some inputs are the same for all rows of a request"
-    own = {buffer.name for buffer in cut.buffers if buffer.side == "user"}
-    return split_users(cut.dense, users | own, frozenset(shared))
+    own = users | {buffer.name for buffer in cut.buffers if buffer.side == "user"}
+    return split_users(_products_split(cut, own), own, frozenset(shared))
+
+
+def _products_split(cut: Cut, users: frozenset[str]) -> ir.Model:
+    """Return the graph with products of user and candidate columns taken apart."""
+    views = BufferViewsPass([buffer.name for buffer in cut.buffers])
+    model = cut.dense
+    tidy = library.RemoveUnusedNodesPass()
+    for each in (KnownSizesPass(), ProductSplittingPass(users), views, tidy):
+        model = each(model).model
+    return model
 
 
 def _verdicts(cut: Cut) -> tuple[LookupVerdict, ...]:

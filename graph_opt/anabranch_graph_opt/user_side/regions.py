@@ -6,9 +6,12 @@ per user and gathered by the rows of the batch. That is only the same number whe
 value depends on that row of the inputs alone, so a boundary needs a proven row axis (`row_flow`):
 shapes that fit are no proof, since positions in the batch have them too. A value that is not proven
 moves to the candidates' side, and the boundary moves up to what it is made of.
+
+Sizes are an exception: the number of users is not the number of rows, but what is made of sizes
+alone costs nothing, so both sides make it, each out of its own shapes.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -16,6 +19,7 @@ import onnx_ir as ir
 from anabranch_graph_opt.flow import Flow
 from anabranch_graph_opt.row_facts import Facts, relabelled
 from anabranch_graph_opt.row_walk import RowWalk
+from anabranch_graph_opt.user_side.own_values import find_own_values, is_inside
 
 __all__ = ["Boundary", "UserRegion", "find_user_region"]
 
@@ -27,10 +31,14 @@ class Boundary:
     Attributes:
         value: of the graph.
         axis: its row axis.
+        shapes: nodes of the candidates' side that want to know nothing but its shape.
+        is_gathered: whether any others use it.
     """
 
     value: ir.Value
     axis: int
+    shapes: tuple[ir.Node, ...]
+    is_gathered: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,86 +65,62 @@ def find_user_region(
         walk: claims on all of its values.
         facts: of that walk.
     """
-    graph = model.graph
     refused: set[ir.Node] = set()
+    doubled: set[ir.Node] = set()
     while True:
-        own, nodes = _own_values(graph, users, refused)
+        own = find_own_values(model.graph, users, refused)
         boundaries: list[Boundary] = []
         moved = False
-        for value in own:
-            if not _is_used_outside(value, nodes):
+        for value in own.values:
+            producer = value.producer()
+            outside = [] if producer in doubled else _uses_outside(value, own.nodes, doubled)
+            if not outside and not value.is_graph_output():
+                continue
+            if producer is not None and value in own.sizes and not value.is_graph_output():
+                doubled.add(producer)
+                moved = True
                 continue
             axis = _row_axis(value, walk, facts)
             if axis is not None and _has_static_row(value, axis):
-                boundaries.append(Boundary(value, axis))
-                continue
-            producer = value.producer()
-            if producer is not None:
+                boundaries.append(_boundary(value, axis, outside))
+            elif producer is None:
+                return UserRegion((), ())
+            else:
                 refused.add(producer)
                 moved = True
-            elif not _is_input_gatherable(value):
-                return UserRegion((), ())
         if not moved:
-            return UserRegion(tuple(nodes), tuple(boundaries))
+            return UserRegion(tuple(own.nodes), tuple(boundaries))
 
 
-def _own_values(
-    graph: ir.Graph, users: frozenset[str], refused: set[ir.Node]
-) -> tuple[list[ir.Value], dict[ir.Node, None]]:
-    """Return the values that depend on user inputs alone, and the nodes that compute them."""
-    own: dict[ir.Value, None] = {value: None for value in graph.inputs if value.name in users}
-    nodes: dict[ir.Node, None] = {}
-    for node in graph:
-        if node in refused:
-            continue
-        needed = [value for value in _needs(node, graph) if value.const_value is None]
-        if needed and all(value in own for value in needed):
-            nodes[node] = None
-            own.update(dict.fromkeys(node.outputs))
-    return list(own), nodes
+def _uses_outside(
+    value: ir.Value, nodes: Mapping[ir.Node, None], doubled: set[ir.Node]
+) -> list[ir.Node]:
+    """Return the nodes of the candidates that use a value.
+
+    What bodies of the user's nodes use is the user's; what both sides make is of both.
+    """
+    producer = value.producer()
+    graph = value.graph if producer is None else producer.graph
+    outside = []
+    for node, _ in value.uses():
+        is_own = node in nodes
+        if node.graph is not graph:
+            is_own = any(is_inside(node, owner) for owner in nodes)
+        if node in doubled or not is_own:
+            outside.append(node)
+    return outside
 
 
-def _needs(node: ir.Node, graph: ir.Graph) -> Iterator[ir.Value]:
-    """Yield the values of the main graph that a node depends on, those of its bodies included."""
-    yield from (value for value in node.inputs if value is not None)
-    bodies = [a.as_graph() for a in node.attributes.values() if a.type is ir.AttributeType.GRAPH]
-    while bodies:
-        body = bodies.pop()
-        candidates = [*body.outputs]
-        for inner in body:
-            candidates += [value for value in inner.inputs if value is not None]
-            bodies += [
-                a.as_graph() for a in inner.attributes.values() if a.type is ir.AttributeType.GRAPH
-            ]
-        for value in candidates:
-            producer = value.producer()
-            if value.graph is graph if producer is None else producer.graph is graph:
-                yield value
+def _boundary(value: ir.Value, axis: int, outside: list[ir.Node]) -> Boundary:
+    shapes = tuple(dict.fromkeys(node for node in outside if _is_shape_of(node, value)))
+    is_gathered = value.is_graph_output() or any(node not in shapes for node in outside)
+    return Boundary(value, axis, shapes, is_gathered)
 
 
-def _is_used_outside(value: ir.Value, nodes: Mapping[ir.Node, None]) -> bool:
-    if value.is_graph_output():
-        return True
-    return any(_main_node(node, nodes) for node, _ in value.uses())
-
-
-def _main_node(node: ir.Node, nodes: Mapping[ir.Node, None]) -> bool:
-    """Whether a use is by the candidates; what bodies of the user's nodes use is the user's."""
-    return node not in nodes and not any(_holds(owner, node) for owner in nodes)
-
-
-def _holds(owner: ir.Node, node: ir.Node) -> bool:
-    """Whether `node` is inside a body of `owner`."""
-    bodies = [a.as_graph() for a in owner.attributes.values() if a.type is ir.AttributeType.GRAPH]
-    while bodies:
-        body = bodies.pop()
-        if node.graph is body:
-            return True
-        for inner in body:
-            bodies += [
-                a.as_graph() for a in inner.attributes.values() if a.type is ir.AttributeType.GRAPH
-            ]
-    return False
+def _is_shape_of(node: ir.Node, value: ir.Value) -> bool:
+    producer = value.producer()
+    graph = value.graph if producer is None else producer.graph
+    return node.op_type == "Shape" and node.domain in ("", "ai.onnx") and node.graph is graph
 
 
 def _row_axis(value: ir.Value, walk: RowWalk, facts: Facts) -> int | None:
@@ -157,7 +141,3 @@ def _has_static_row(value: ir.Value, axis: int) -> bool:
         and value.dtype is not None
         and all(isinstance(size, int) for i, size in enumerate(value.shape) if i != axis)
     )
-
-
-def _is_input_gatherable(value: ir.Value) -> bool:
-    return value.shape is not None and all(isinstance(size, int) for size in value.shape[1:])

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import onnx_ir as ir
 from onnx_ir.passes import common as library
 
-from anabranch_graph_opt.flow import Axis, Factor, Flow, Mixed, State, plain
+from anabranch_graph_opt.graph_constants import integers
 from anabranch_graph_opt.row_facts import Facts
 from anabranch_graph_opt.row_flow import prove_rows
 from anabranch_graph_opt.row_walk import RowWalk
-from anabranch_graph_opt.sizes import Size
+from anabranch_graph_opt.user_side.known_sizes import input_claims
 from anabranch_graph_opt.user_side.regions import Boundary, UserRegion, find_user_region
 from anabranch_wire.errors import AnabranchError
 
@@ -55,7 +55,7 @@ def split_users(model: ir.Model, users: frozenset[str], shared: frozenset[str]) 
     dense = model.clone()
     facts = Facts()
     walk = RowWalk(dense, facts)
-    walk.run(_claims(dense, shared, facts))
+    walk.run(input_claims(dense, shared, facts))
     region = find_user_region(dense, users, walk, facts)
     if not any(node.op_type in _WORTHWHILE for node in region.nodes):
         return "nothing but lookups and small operators depends on user inputs alone"
@@ -66,45 +66,26 @@ def split_users(model: ir.Model, users: frozenset[str], shared: frozenset[str]) 
         proof = prove_rows(user)
     except (AnabranchError, ValueError) as error:
         return f"the user's part cannot be taken out: {error}"
-    names = tuple(str(boundary.value.name) for boundary in region.boundaries)
-    axes = [boundary.axis for boundary in region.boundaries]
+    gathered = [boundary for boundary in region.boundaries if boundary.is_gathered]
+    axes = [boundary.axis for boundary in gathered]
     if not proof.independent or proof.min_rows > 1:
         return f"users are not proven independent of each other: {proof.reason}"
     outputs = [str(value.name) for value in user.graph.outputs]
     if [proof.output_axes[name] for name in outputs] != axes:
         return "users are not along the axis that the whole graph has them on"
-    _gather(dense, region.boundaries, outputs)
+    _meet(dense, region.boundaries, outputs)
     library.RemoveUnusedNodesPass()(dense)
     for value in [value for value in dense.graph.inputs if not value.uses()]:
         if not value.is_graph_output():
             dense.graph.inputs.remove(value)
-    return UserSplit(user, dense, tuple(outputs) if names else ())
-
-
-def _claims(model: ir.Model, shared: frozenset[str], facts: Facts) -> dict[str, State]:
-    claims: dict[str, State] = {}
-    for value in model.graph.inputs:
-        name = str(value.name)
-        if value.shape is None:
-            claims[name] = Mixed(f"input {name!r} has no shape")
-            continue
-        axes: list[Axis] = []
-        for index, size in enumerate(value.shape):
-            if index == 0 and name not in shared:
-                axes.append((Factor(Size.of(facts.rows.atom), facts.rows),))
-            elif isinstance(size, int):
-                axes.append(plain(size))
-            else:
-                axes.append(plain(facts.unknown()))
-        claims[name] = Flow(tuple(axes))
-    return claims
+    return UserSplit(user, dense, tuple(outputs))
 
 
 def _user_model(
     model: ir.Model, region: UserRegion, users: frozenset[str], shared: frozenset[str]
 ) -> ir.Model:
     inputs = [value for value in model.graph.inputs if value.name in users | shared]
-    outputs: list[ir.Value] = [boundary.value for boundary in region.boundaries]
+    outputs = [boundary.value for boundary in region.boundaries if boundary.is_gathered]
     graph = ir.convenience.extract(model.graph, inputs, outputs)
     for index, value in enumerate(list(graph.outputs)):
         name = f"ab_once_{index}"
@@ -123,31 +104,65 @@ def _user_model(
     return ir.Model(graph, ir_version=model.ir_version)
 
 
-def _gather(dense: ir.Model, boundaries: Sequence[Boundary], names: Sequence[str]) -> None:
+def _meet(dense: ir.Model, boundaries: Sequence[Boundary], names: Sequence[str]) -> None:
     """Let the candidates' part take boundary values from outside, by the user of each row."""
     graph = dense.graph
     index = ir.Value(
         name=USER_INDEX, type=ir.TensorType(ir.DataType.INT64), shape=ir.Shape(["batch"])
     )
-    first = next(iter(graph), None)
-    for boundary, name in zip(boundaries, names, strict=True):
-        old = boundary.value
-        assert old.shape is not None
-        shape = [size if isinstance(size, int) else None for size in old.shape]
-        shape[boundary.axis] = None
-        source = ir.Value(name=name, type=old.type, shape=ir.Shape(shape))
-        graph.inputs.append(source)
-        node = ir.node("Gather", [source, index], {"axis": boundary.axis})
-        gathered = node.outputs[0]
-        gathered.type, gathered.shape = old.type, old.shape
-        is_output = old.is_graph_output()
-        ir.convenience.replace_all_uses_with(old, gathered, replace_graph_outputs=True)
-        if is_output:
-            gathered.name, old.name = old.name, f"{old.name}_once"
-        else:
-            gathered.name = f"{name}_rows"
-        if first is None:
-            graph.append(node)
-        else:
-            graph.insert_before(first, node)
+    places = iter(names)
+    new: list[ir.Node] = []
+    for boundary in boundaries:
+        for node in boundary.shapes:
+            new += _shape_by_rows(graph, boundary, node, index)
+        if boundary.is_gathered:
+            new.append(_gathered(graph, boundary, next(places), index))
+    if (first := next(iter(graph), None)) is None:
+        graph.extend(new)
+    else:
+        graph.insert_before(first, new)
     graph.inputs.append(index)
+
+
+def _gathered(graph: ir.Graph, boundary: Boundary, name: str, index: ir.Value) -> ir.Node:
+    """Replace a boundary value by its entries for each row; return the node that picks them."""
+    old = boundary.value
+    assert old.shape is not None
+    shape = [size if isinstance(size, int) else None for size in old.shape]
+    shape[boundary.axis] = None
+    source = ir.Value(name=name, type=old.type, shape=ir.Shape(shape))
+    graph.inputs.append(source)
+    node = ir.node("Gather", [source, index], {"axis": boundary.axis})
+    gathered = node.outputs[0]
+    gathered.type, gathered.shape = old.type, old.shape
+    is_output = old.is_graph_output()
+    ir.convenience.replace_all_uses_with(old, gathered, replace_graph_outputs=True)
+    if is_output:
+        gathered.name, old.name = old.name, f"{old.name}_once"
+    else:
+        gathered.name = f"{name}_rows"
+    return node
+
+
+def _shape_by_rows(
+    graph: ir.Graph, boundary: Boundary, node: ir.Node, index: ir.Value
+) -> list[ir.Node]:
+    """Replace the shape of a boundary value by that of what is gathered of it, without a gather."""
+    sizes = boundary.value.shape
+    assert sizes is not None
+    begin, end, _ = slice(
+        node.attributes.get_int("start", 0), node.attributes.get_int("end", None)
+    ).indices(len(sizes))
+    rows = ir.node("Shape", [index])
+    rows.outputs[0].name = f"{node.outputs[0].name}_index"
+    parts = [
+        rows.outputs[0] if axis == boundary.axis else integers(graph, [int(str(sizes[axis]))])
+        for axis in range(begin, end)
+    ]
+    if not parts:
+        return []
+    joined = ir.node("Concat", parts, {"axis": 0})
+    old, new = node.outputs[0], joined.outputs[0]
+    new.name, new.type, new.shape = f"{old.name}_rows", old.type, old.shape
+    ir.convenience.replace_all_uses_with(old, new)
+    return [rows, joined]
