@@ -184,10 +184,13 @@ Entry& TableBooks::add_entry(std::uint64_t key, Place place, Action action) {
                     " may be: reclaim deleted keys, or grow with more keys");
   }
   const std::uint32_t row = take_row();
-  // Nobody follows the link before `apply` leads there. Stored here, and the word of the bitmap
-  // looked at, so that memory for their pages is taken while the change may still be refused.
+  // Nobody follows the link before `apply` leads there. It is stored here, and the word of the
+  // bitmap as it is, so that memory for their pages is taken while the change may still be dropped.
   store(previous_[row], old_rv, kRelaxed);
-  if (view_.is_dense()) load(changed_[place.number / 64], kRelaxed);
+  if (view_.is_dense()) {
+    std::uint64_t& word = changed_[place.number / 64];
+    store(word, load(word, kRelaxed), kRelaxed);
+  }
   if (place.fresh) ++pending_.fresh;
   Entry& entry = pending_.add({key, place.number, row, action, place.fresh, was_live});
   pending_.tally(entry, 1);

@@ -3,8 +3,9 @@
 //
 // Thread-safety: one thread; readers of the shared words need no lock.
 // Invariants: an arena row is in exactly one of: reachable from a place, named by a log record,
-// pending, free. Shared words change in `apply` and `reclaim` alone; row bytes also in `upsert`,
-// in rows that nobody can reach.
+// pending, free. Shared words change in `apply` and `reclaim` alone; bytes and links of rows that
+// nobody can reach also in the first half of a change, which takes all the memory that `apply`
+// writes to.
 #pragma once
 
 #include <cstdint>

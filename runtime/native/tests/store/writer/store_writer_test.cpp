@@ -141,6 +141,52 @@ TEST(a_change_is_one_at_a_time_and_only_dropped_after_a_failure) {
   CHECK_EQ(apply(*writer, {1, 2}, {1, 2}), 2u);
 }
 
+TEST(a_change_that_deletes_a_key_and_brings_it_back_keeps_to_the_limit_of_keys) {
+  const auto segment = segment_of({{.name = "h", .base = counted(1, 20)}});
+  const Capacity capacities[] = {{40, 20}};
+  const auto writer = StoreWriter::create(segment, capacities);
+  {
+    Change change = writer->begin();
+    change.erase(0, std::vector<std::uint64_t>{1});
+    upsert(change, 0, 4, {31}, {31});
+    CHECK_THROWS(StoreFull, "table 'h': it has room for 20 keys", upsert(change, 0, 4, {1}, {1}));
+  }
+  {
+    Change change = writer->begin();  // the same for a key that the change itself brought in
+    change.erase(0, std::vector<std::uint64_t>{1});
+    upsert(change, 0, 4, {31}, {31});
+    change.erase(0, std::vector<std::uint64_t>{31});
+    upsert(change, 0, 4, {32}, {32});
+    CHECK_THROWS(StoreFull, "room for 20 keys", upsert(change, 0, 4, {31}, {31}));
+  }
+  Change change = writer->begin();  // as many as before
+  change.erase(0, std::vector<std::uint64_t>{1});
+  upsert(change, 0, 4, {1, 2}, {5, 6});
+  change.apply();
+  CHECK_EQ(writer->stats(0).live_keys, 20u);
+}
+
+TEST(apply_takes_no_memory_that_the_change_did_not_take) {
+  constexpr std::uint64_t kIds = 200000;  // 7 pages of bitmap and 391 of rvs
+  const auto segment = segment_of(
+      {{.name = "h"}, {.name = "d", .keys = KeyKind::kDenseId, .base = counted(0, kIds)}});
+  const Capacity capacities[] = {{20000, 20000}, {20000, 0}};
+  const auto writer = StoreWriter::create(segment, capacities);
+  Change change = writer->begin();
+  const auto keys = counted(1, 10000);
+  upsert(change, 0, 4, keys, keys);
+  std::vector<std::uint64_t> ids;
+  for (std::uint64_t id = 0; id < kIds; id += 40) ids.push_back(id);
+  upsert(change, 1, 4, ids, ids);
+  const StoreWriter::Bytes before = writer->bytes();
+  change.apply();
+  const StoreWriter::Bytes after = writer->bytes();
+  CHECK_EQ(before.index, after.index);
+  CHECK_EQ(before.undo, after.undo);
+  CHECK_EQ(before.arena, after.arena);
+  CHECK(before.undo >= 15000 * sizeof(std::uint64_t));
+}
+
 TEST(capacities_that_cannot_be_are_refused) {
   const auto segment = segment_of({{.name = "h", .base = {1, 2, 3}}});
   const auto create = [&](std::vector<Capacity> capacities, std::uint32_t version = 1) {
