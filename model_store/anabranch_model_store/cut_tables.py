@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from anabranch_graph_opt.optimized import TableSource
+from anabranch_graph_opt.optimized import Optimized, TableSource
 from anabranch_model_store.model_yaml import TableMeaning
 from anabranch_model_store.row_formats import TableSize
 from anabranch_model_store.segment_cache import SegmentCache
@@ -18,11 +18,18 @@ from anabranch_model_store.table_import import BytesDone, write_table
 from anabranch_model_store.version_tables import room_for
 from anabranch_runtime.store import SegmentBuilder
 from anabranch_wire.document_fields import KeyType, RowType
-from anabranch_wire.errors import Unavailable
+from anabranch_wire.errors import Unavailable, Unsupported
 from anabranch_wire.missing import Original
 from anabranch_wire.plan import MAX_ROWS, PlanTable
 
-__all__ = ["SEGMENT_FILE", "TensorRows", "cut_bytes", "cut_tables", "import_cut_tables"]
+__all__ = [
+    "SEGMENT_FILE",
+    "TensorRows",
+    "check_cut_tables",
+    "cut_bytes",
+    "cut_tables",
+    "import_cut_tables",
+]
 
 SEGMENT_FILE: Final = "tables/0000.seg"
 """Name of the segment in a version folder, and in plans."""
@@ -150,6 +157,28 @@ def cut_tables(
             )
         )
     return tuple(plans)
+
+
+def check_cut_tables(optimized: Optimized, meanings: Mapping[str, TableMeaning]) -> None:
+    """Check that tables whose rows are to have fewer bits left the graph: only the store has such.
+
+    Args:
+        optimized: a model.
+        meanings: `tables` of model.yaml.
+
+    Raises:
+        Unsupported: one stays in the graph; says why.
+    """
+    gone = {table.name for table in optimized.tables}
+    for name, meaning in meanings.items():
+        if meaning.rows == "f32" or name in gone:
+            continue
+        reasons = [each.reason for each in optimized.verdicts if each.table == name]
+        reason = reasons[0] if reasons else "no lookup of the graph reads a table of that name"
+        raise Unsupported(
+            f"model.yaml: tables[{name!r}].rows: {meaning.rows}: rows have fewer bits where they "
+            f"are cut out of the graph, and these are not: {reason}"
+        )
 
 
 def import_cut_tables(

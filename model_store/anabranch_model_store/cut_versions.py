@@ -4,7 +4,9 @@ What cannot be cut is served whole, and so is what answers differently, unless m
 a version refused. Either is said in the notes of the version, never kept quiet.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -24,9 +26,24 @@ from anabranch_graph_opt.parity.cases import (
     parity_cases,
 )
 from anabranch_graph_opt.parity.comparison import ParityBudget, ParityReport, compare
+from anabranch_graph_opt.precision.activation_ranges import Observed
+from anabranch_graph_opt.precision.dense_precision import Int8Precision
 from anabranch_graph_opt.running import Array, ModelRunner
 from anabranch_graph_opt.signature import read_signature
-from anabranch_model_store.cut_tables import cut_bytes, cut_tables, import_cut_tables
+from anabranch_model_store.calibration import (
+    Calibration,
+    Reduction,
+    calibrate,
+    large_batch,
+    reduced_rows,
+    shown_agreement,
+)
+from anabranch_model_store.cut_tables import (
+    check_cut_tables,
+    cut_bytes,
+    cut_tables,
+    import_cut_tables,
+)
 from anabranch_model_store.cut_trials import CutTrial, open_cut_trial
 from anabranch_model_store.examples import Example
 from anabranch_model_store.model_yaml import ModelMeaning
@@ -40,7 +57,7 @@ from anabranch_wire.plan import Graphs, Plan, PlanTable, Source
 
 __all__ = ["CutVersion", "WholeVersion", "cut_version"]
 
-_FORMAT: Final = "cut 1"
+_FORMAT: Final = "cut 2"
 _DENSE: Final = "dense.onnx"
 _PRELUDE: Final = "prelude.onnx"
 _USER: Final = "user.onnx"
@@ -76,6 +93,8 @@ class CutVersion:
         parity: what the comparison gave.
         weight_bytes: of the graphs that are left.
         seconds: that a batch of one user and many candidates takes.
+        layers: that compute with fewer bits.
+        note: what a modeller should know of its precision; "" for nothing.
     """
 
     model: DenseModel
@@ -85,6 +104,8 @@ class CutVersion:
     parity: ParityReport
     weight_bytes: int
     seconds: float
+    layers: int = 0
+    note: str = ""
 
 
 def cut_version(
@@ -113,22 +134,22 @@ def cut_version(
 
     Raises:
         TooLarge: as `fits`.
+        Unsupported: model.yaml wants rows with fewer bits of a table that stays in the graph.
         InvalidInput: it answers differently, and model.yaml wants such a version refused.
         Unavailable: the cache cannot be written, or there is no memory.
     """
     options = _options(contents, meaning)
     optimized = optimize(contents.graph, options)
+    check_cut_tables(optimized, meaning.tables)
     if not optimized.lookups:
         return WholeVersion(optimized.verdicts)
     making = _Making(
         contents, source, digest, meaning, settings, model, tuple(examples), runner, fits
     )
     try:
-        made = making.make(optimized)
-        if optimized.user is not None:
-            by_row = making.make(optimize(contents.graph, replace(options, user_once=False)))
-            made = made if made.seconds <= by_row.seconds else by_row
-        return made
+        if meaning.optimize.dense == "f32":
+            return making.shown(making.fastest(options, optimized), None)
+        return making.reduced(options, optimized)
     except InvalidInput as error:
         if meaning.optimize.on_difference == "refuse":
             raise InvalidInput(f"optimize.on_difference: refuse: {error.message}") from None
@@ -160,25 +181,133 @@ class _Making:
     runner: ModelRunner
     fits: Fits
 
-    def make(self, optimized: Optimized) -> CutVersion:
+    def fastest(
+        self,
+        options: OptimizeOptions,
+        optimized: Optimized,
+        precision: Int8Precision | None = None,
+    ) -> CutVersion:
+        """Make what is optimised, and, where something runs once per user, what does not as well.
+
+        Raises:
+            InvalidInput, Unavailable, TooLarge: as `_make`.
+        """
+        made = self._make(optimized, precision)
+        if optimized.user is None:
+            return made
+        by_row = replace(options, user_once=False)
+        other = self._make(optimize(self.contents.graph, by_row, precision), precision)
+        return made if made.seconds <= other.seconds else other
+
+    def reduced(self, options: OptimizeOptions, optimized: Optimized) -> CutVersion:
+        """Make it with fewer bits in its layers, or without where that answers differently.
+
+        Args:
+            options: of full precision.
+            optimized: by those.
+
+        Raises:
+            InvalidInput, Unavailable, TooLarge: as `_make`.
+        """
+        contents, meaning = self.contents, self.meaning
+        try:
+            calibration = calibrate(
+                contents,
+                meaning,
+                self.model,
+                self.examples,
+                self.runner,
+                lambda observed, batches: self._observed(options, observed, batches),
+            )
+            if isinstance(calibration, Calibration):
+                fewer = replace(options, dense=meaning.optimize.dense)
+                precision = calibration.precision
+                reduced = optimize(contents.graph, fewer, precision)
+                return self.shown(self.fastest(fewer, reduced, precision), calibration)
+            note = calibration.note
+        except InvalidInput as error:
+            if meaning.optimize.on_difference == "refuse":
+                raise
+            note = f"it computes in f32: {error.message}"
+        made = self.shown(self.fastest(options, optimized), None)
+        return replace(made, note="; ".join(filter(None, (note, made.note))))
+
+    def shown(self, made: CutVersion, calibration: Calibration | None) -> CutVersion:
+        """Say what fewer bits make of its answers, and how its rows flow with them."""
+        names = {table.name for table in made.store.plan.tables}
+        tables = tuple(
+            name
+            for name, table in self.meaning.tables.items()
+            if name in names and table.rows != "f32"
+        )
+        if calibration is None and not tables:
+            return made
+        model = made.model
+        with self._trial(model, made.store.segment) as trial:
+            if calibration is not None:
+                rows = reduced_rows(
+                    self.contents,
+                    self.meaning,
+                    model,
+                    calibration.graph,
+                    self.examples,
+                    _TrialRunner(trial),
+                )
+                model = replace(model, rows=rows)
+            agreement = shown_agreement(
+                self.contents, self.model, self.examples, self._original, trial.run
+            )
+        reduction = Reduction(
+            made.layers,
+            tables,
+            calibration is not None and calibration.is_made_up,
+            made.parity,
+            agreement,
+        )
+        return replace(made, model=model, note=reduction.note)
+
+    def _make(self, optimized: Optimized, precision: Int8Precision | None) -> CutVersion:
         """Write, import, compare and time.
 
         Raises:
             InvalidInput: it answers differently, or its rows cannot be kept.
             Unavailable: the cache cannot be written, or there is no memory.
+            TooLarge: it does not fit.
+        """
+        parts = self._parts(optimized, "f32" if precision is None else precision.digest)
+        with self._trial(parts.model, parts.segment) as trial:
+            report = self._compared(optimized, trial)
+            graph_examples = tuple(trial.dense_inputs(each.inputs) for each in self.examples)
+            seconds = self._seconds(trial)
+        return CutVersion(
+            model=parts.model,
+            store=prepared_store(parts.segment, Segment.open(parts.segment), parts.plan, ()),
+            graph_examples=graph_examples,
+            verdicts=optimized.verdicts,
+            parity=report,
+            weight_bytes=parts.weight_bytes,
+            seconds=seconds,
+            layers=optimized.reduced_layers,
+        )
+
+    def _parts(self, optimized: Optimized, precision: str) -> "_Parts":
+        """Write graphs and import rows; what was written before is found again.
+
+        Args:
+            optimized: the model.
+            precision: what numbers of its graphs depend on, beside those of the original.
         """
         settings, model = self.settings, self.model
         assert settings.graphs is not None
         tables = cut_tables(optimized.tables, self.meaning.tables, settings.reserve)
         plan = self._plan(optimized, tables)
-        digest = self.digest
         once = ",".join(optimized.user_inputs)
-        key = "\n".join((_FORMAT, digest, optimized.structure_hash, once))
+        key = "\n".join((_FORMAT, self.digest, optimized.structure_hash, once, precision))
         folder = settings.graphs.get(key, lambda place: _write_graphs(optimized, place))
         weight_bytes = sum(path.stat().st_size for path in folder.iterdir())
         self.fits(weight_bytes, cut_bytes(tables))
         segment = import_cut_tables(
-            optimized.tables, tables, digest, settings.segments, settings.on_bytes
+            optimized.tables, tables, self.digest, settings.segments, settings.on_bytes
         )
         cut = cut_model(
             plan,
@@ -188,23 +317,28 @@ class _Making:
             None if optimized.user is None else _part(folder / _USER),
             optimized.user_inputs,
         )
-        made = replace(model, cut=cut)
+        return _Parts(replace(model, cut=cut), plan, weight_bytes, segment)
+
+    @contextmanager
+    def _trial(self, model: DenseModel, segment: Path) -> Iterator[CutTrial]:
         try:
-            with open_cut_trial(made, segment) as trial:
-                report = self._compared(optimized, trial)
-                graph_examples = tuple(trial.dense_inputs(each.inputs) for each in self.examples)
-                seconds = self._seconds(trial)
+            with open_cut_trial(model, segment) as trial:
+                yield trial
         except OSError as error:
             raise Unavailable(f"rows cannot be opened: {error.strerror or error}") from None
-        return CutVersion(
-            model=made,
-            store=prepared_store(segment, Segment.open(segment), plan, ()),
-            graph_examples=graph_examples,
-            verdicts=optimized.verdicts,
-            parity=report,
-            weight_bytes=weight_bytes,
-            seconds=seconds,
-        )
+
+    def _observed(
+        self,
+        options: OptimizeOptions,
+        observed: Observed,
+        batches: Sequence[Mapping[str, Array]],
+    ) -> list[Mapping[str, Array]]:
+        """Compute batches by a model that shows its activations, its lookups cut out as well."""
+        optimized = optimize(observed.model, replace(options, user_once=False))
+        parts = self._parts(optimized, "observed")
+        model = replace(parts.model, outputs=optimized.outputs)
+        with self._trial(model, parts.segment) as trial:
+            return [trial.run(batch) for batch in batches]
 
     def _plan(self, optimized: Optimized, tables: tuple[PlanTable, ...]) -> Plan:
         return Plan(
@@ -229,6 +363,8 @@ class _Making:
         limits = ParityBudget(budget.max_abs_diff, budget.min_rank_agreement)
         source = self._made_up()
         given = [ParityCase(each.name, each.inputs) for each in self.examples]
+        if self._is_reduced:  # for what is seldom, and for the order of many rows
+            given.append(ParityCase("many made-up rows", large_batch(self.contents, self.model)))
         cases = parity_cases(optimized, source, given, self.model.rows.min_rows)
         report = compare(self._original, trial.run, cases, limits)
         if report.ok and optimized.user_inputs and self.model.rows.can_merge:
@@ -239,8 +375,17 @@ class _Making:
             )
             report = report.also(merged)
         if not report.ok:
-            raise InvalidInput(f"without its lookups it answers differently: {report.difference}")
+            what = f"in {self.meaning.optimize.dense} and " if optimized.reduced_layers else ""
+            raise InvalidInput(
+                f"{what}without its lookups it answers differently: {report.difference}"
+            )
         return report
+
+    @property
+    def _is_reduced(self) -> bool:
+        return self.meaning.optimize.dense != "f32" or any(
+            table.rows != "f32" for table in self.meaning.tables.values()
+        )
 
     def _original(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
         return self.runner.run(self.model.path, inputs)
@@ -256,6 +401,28 @@ class _Making:
             return 0.0
         batch = self._made_up().batch(_TIMED_ROWS, np.random.default_rng(_SEED))
         return trial.seconds(of_one_user(batch, users))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Parts:
+    """What a cut model is made of, on the disk."""
+
+    model: DenseModel
+    plan: Plan
+    weight_bytes: int
+    segment: Path
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _TrialRunner:
+    """A `ModelRunner` that runs one cut model, by whatever name it is asked for."""
+
+    trial: CutTrial
+
+    def run(
+        self, model: str | os.PathLike[str] | bytes, inputs: Mapping[str, Array]
+    ) -> dict[str, Array]:
+        return self.trial.run(inputs)
 
 
 def _write_graphs(optimized: Optimized, place: Path) -> None:

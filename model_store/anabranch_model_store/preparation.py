@@ -21,6 +21,11 @@ from anabranch_model_store.prepared_stores import (
     needed_bytes,
     prepared_store,
 )
+from anabranch_model_store.reduced_versions import (
+    ReducedVersion,
+    UnreducedVersion,
+    reduce_version,
+)
 from anabranch_model_store.repository import ModelFolder
 from anabranch_model_store.serving_yaml import Deployment
 from anabranch_model_store.store_trials import StoreTrial
@@ -64,6 +69,8 @@ class PreparedVersion:
         model: what a backend builds, and what fills its inputs from tables.
         store: rows that are looked up beside the graph; None where it does without.
         cut: what became of the lookups of its own graph; None where they were not looked for.
+        reduced: what became of its whole graph where that was to compute with fewer bits; None
+            where it was not, or where lookups were cut out of it.
         user_inputs: inputs and features that may be sent once per request.
         meaning: its model.yaml.
         deployment: the model's serving.yaml.
@@ -80,6 +87,7 @@ class PreparedVersion:
     model: DenseModel
     store: PreparedStore | None
     cut: CutVersion | WholeVersion | None
+    reduced: ReducedVersion | UnreducedVersion | None
     user_inputs: tuple[str, ...]
     meaning: ModelMeaning
     deployment: Deployment
@@ -154,25 +162,36 @@ def prepare_version(
             cut = cut_version(
                 contents, source, digest, meaning, store, model, examples, runner, fits
             )
+        reduced = None
+        if meaning.optimize.dense != "f32" and not isinstance(cut, CutVersion):
+            if store is None or store.graphs is None:
+                raise Unavailable("optimize.dense: there is no folder to keep its graph in")
+            digest = graph_digest(onnx_file, files)
+            reduced = reduce_version(contents, digest, meaning, store, model, examples, runner)
     if not isinstance(cut, CutVersion):
         fits(onnx_file.bytes, needed_bytes(tables))
     graph_examples = tuple(example.inputs for example in examples)
+    weight_bytes = onnx_file.bytes
     if isinstance(cut, CutVersion):
         model, prepared, graph_examples = cut.model, cut.store, cut.graph_examples
+        weight_bytes = cut.weight_bytes
+    elif isinstance(reduced, ReducedVersion):
+        model, weight_bytes = reduced.model, reduced.weight_bytes
     return PreparedVersion(
         snapshot=snapshot,
         model=model,
         store=prepared,
         cut=cut,
+        reduced=reduced,
         user_inputs=(*contents.user_inputs, *user_features(meaning)),
         meaning=meaning,
         deployment=deployment,
         manifest=files.manifest,
         identity=files.identity,
-        weight_bytes=cut.weight_bytes if isinstance(cut, CutVersion) else onnx_file.bytes,
+        weight_bytes=weight_bytes,
         examples=tuple(example.request for example in examples),
         graph_examples=graph_examples,
-        notes=tuple(_notes(files, meaning, deployment, model.rows, tables, cut)),
+        notes=tuple(_notes(files, meaning, deployment, model.rows, tables, cut, reduced)),
     )
 
 
@@ -210,9 +229,14 @@ def _notes(
     rows: RowLayout,
     tables: VersionTables,
     cut: CutVersion | WholeVersion | None,
+    reduced: ReducedVersion | UnreducedVersion | None,
 ) -> Iterator[str]:
-    if isinstance(cut, WholeVersion) and cut.note:
+    if cut is not None and cut.note:
         yield cut.note
+    if isinstance(reduced, ReducedVersion):
+        yield reduced.reduction.note
+    elif reduced is not None:
+        yield reduced.note
     if not rows.independent:
         yield f"requests are neither merged nor cut: {rows.reason}"
     if meaning.user_inputs == "auto":

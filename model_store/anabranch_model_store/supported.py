@@ -94,8 +94,11 @@ def _refuse(file: str, reasons: Iterator[str]) -> None:
 def _unavailable_meaning(meaning: ModelMeaning) -> Iterator[str]:
     if meaning.calibration:
         yield "calibration (outputs would be uncorrected)"
-    if meaning.optimize.dense != "f32":
-        yield f"optimize.dense: {meaning.optimize.dense}"
+    if meaning.optimize.dense in ("f16", "bf16"):
+        yield (
+            f"optimize.dense: {meaning.optimize.dense} (for GPU backends; ort-cpu computes in f32, "
+            "int8 or int8_dynamic)"
+        )
     if "external_data_outside" in meaning.optimize.allow:
         yield "optimize.allow: external_data_outside (copy the files into the version)"
     looked_up = {lookup.table for lookup in meaning.lookups}
@@ -105,8 +108,9 @@ def _unavailable_meaning(meaning: ModelMeaning) -> Iterator[str]:
         place = f"tables[{name!r}]"
         if table.keys == "hashed":
             yield f"{place}.keys: hashed"
-        if table.rows != "f32":
-            yield f"{place}.rows: {table.rows}"
+        if table.rows != "f32" and (meaning.lookups or meaning.optimize.split == "off"):
+            reason = "model.yaml has lookups" if meaning.lookups else "optimize.split is off"
+            yield f"{place}.rows: {table.rows} (the table stays in the graph: {reason})"
         if table.missing_policy not in (None, "original"):
             yield f"{place}.missing: {table.missing_policy}"
         if table.padding_key is not None:

@@ -41,6 +41,8 @@ def deployment(text: str) -> Deployment:
         f"features: [{{name: a, side: user, type: int64}}]\n{LOOKUP}",
         f"tables: {{t: {{keys: hashed, missing: error, padding_key: 0}}}}\n{LOOKUP}",
         f"tables: {{t: {{rows: f16}}}}\noptimize: {{parity: {{}}}}\n{LOOKUP}",
+        "tables: {t: {rows: f16}}\noptimize: {dense: int8, parity: {}}",
+        "optimize: {dense: int8_dynamic, parity: {}}",
         f"tables: {{other: {{alias: [t], keys: hashed}}}}\n{LOOKUP}",
     ],
 )
@@ -62,10 +64,18 @@ def test_keys_of_doors_that_are_not_open_yet_are_named() -> None:
     ("text", "named"),
     [
         ("calibration: {y: {platt: [1, 0]}}", "calibration"),
-        ("optimize: {dense: f16, parity: {max_abs_diff: 0.1}}", "optimize.dense: f16"),
+        ("optimize: {dense: f16, parity: {max_abs_diff: 0.1}}", "optimize.dense: f16 (for GPU"),
+        ("optimize: {dense: bf16, parity: {max_abs_diff: 0.1}}", "optimize.dense: bf16 (for GPU"),
         ("optimize: {allow: [external_data_outside]}", "external_data_outside"),
         ("tables: {t: {keys: hashed}}", "tables['t'].keys"),
-        ("tables: {t: {rows: f16}}\noptimize: {parity: {}}", "tables['t'].rows: f16"),
+        (
+            "tables: {t: {rows: f16}}\noptimize: {split: off, parity: {}}",
+            "tables['t'].rows: f16 (the table stays in the graph: optimize.split is off)",
+        ),
+        (
+            f"tables: {{u: {{rows: f16}}}}\noptimize: {{parity: {{}}}}\n{LOOKUP}",
+            "tables['u'].rows: f16 (the table stays in the graph: model.yaml has lookups)",
+        ),
         ("tables: {t: {missing: zeros}}", "tables['t'].missing: zeros"),
         ("tables: {t: {missing: {policy: key, key: 0}}}", "tables['t'].missing: key"),
         ("tables: {t: {padding_key: 0}}", "tables['t'].padding_key"),
@@ -113,7 +123,7 @@ def test_every_reason_is_named_at_once() -> None:
     everything = read_yaml((DOCUMENTS / "model.yaml").read_bytes(), ModelMeaning, "model.yaml")
     with pytest.raises(Unsupported) as caught:
         check_meaning(everything)
-    for named in ("calibration", "optimize.dense", "tables['r']"):
+    for named in ("calibration", "optimize.allow", "tables['r']"):
         assert named in caught.value.message
     assert unused_keys(everything) == ("features", "item_tables", "ranking", "easyrec")
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from anabranch_model_store.built_graphs import BuiltGraphs
 from anabranch_model_store.preparation import PreparedVersion
+from anabranch_model_store.reduced_versions import ReducedVersion
 from anabranch_runtime.backends.ort_optimized import GRAPH_FILE, library_version, write_optimized
 from anabranch_runtime.backends.ort_runner import OrtModelRunner
 from anabranch_runtime.cpu import kernel_isa
@@ -53,8 +54,9 @@ class GraphBuilder:
         """
         cut = prepared.model.cut
         model = prepared.model if cut is None else cut.dense
-        # What was cut depends on more than the version; its folder is named after all of that.
-        origin = prepared.identity if cut is None else model.path.parent.name
+        is_own = cut is not None or isinstance(prepared.reduced, ReducedVersion)
+        # What we made depends on more than the version; its folder is named after all of that.
+        origin = model.path.parent.name if is_own else prepared.identity
         key = "|".join((origin, model.path.name, library_version(), kernel_isa()))
         try:
             folder = self._graphs.get(key, lambda place: write_optimized(model.path, place))
