@@ -15,6 +15,7 @@ from anabranch_wire.errors import InvalidInput
 from anabranch_wire.lookups import Lookup, Side
 from anabranch_wire.missing import Missing, Vector, check_key
 from anabranch_wire.names import check_relative_path, check_tensor_name
+from anabranch_wire.tensors import Datatype, TensorSpec
 from anabranch_wire.weight_targets import ToTable, WeightTarget
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "Capacity",
     "Graphs",
     "Plan",
+    "PlanInput",
     "PlanTable",
     "Source",
     "decode",
@@ -127,6 +129,35 @@ class Buffer(Document, frozen=True, kw_only=True):
         check_tensor_name(self.name)
 
 
+class PlanInput(Document, frozen=True, kw_only=True):
+    """An input of the original graph: what callers go on to send.
+
+    Attributes:
+        name: the graph's own.
+        datatype: of the Open Inference Protocol.
+        shape: sizes of the axes; -1 where one varies.
+        symbols: what the graph calls each axis that varies: axes with one name have one size. None
+            where an axis has no name.
+    """
+
+    name: str
+    datatype: Datatype
+    shape: tuple[Annotated[int, Meta(ge=-1, le=2**63 - 1)], ...]
+    symbols: tuple[str | None, ...]
+
+    def __post_init__(self) -> None:
+        check_tensor_name(self.name)
+        if len(self.symbols) != len(self.shape):
+            raise InvalidInput(
+                f"input {self.name!r} has {len(self.shape)} axes and names for {len(self.symbols)}"
+            )
+
+    @property
+    def spec(self) -> TensorSpec:
+        """The same without the names of its axes."""
+        return TensorSpec(self.name, self.datatype, self.shape)
+
+
 class Plan(Document, frozen=True, kw_only=True):
     """The compiled form of one version.
 
@@ -139,6 +170,8 @@ class Plan(Document, frozen=True, kw_only=True):
         lookups: one per feature.
         pass_through: graph inputs that the dense graph takes as they come.
         weights: original initializer name -> where it went; what is missing here cannot be updated.
+        inputs: of the original graph, in its order; empty where that graph is there to be asked.
+        user_inputs: those that the user graph was split off by: it has a row for each user.
     """
 
     format: Literal[1]
@@ -150,17 +183,31 @@ class Plan(Document, frozen=True, kw_only=True):
     lookups: tuple[Lookup, ...] = ()
     pass_through: tuple[str, ...] = ()
     weights: dict[str, tuple[WeightTarget, ...]]
+    inputs: tuple[PlanInput, ...] = ()
+    user_inputs: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in (*self.pass_through, *self.weights):
+        for name in (*self.pass_through, *self.weights, *self.user_inputs):
             check_tensor_name(name)
         check_unique((table.name for table in self.tables), "table")
         check_unique((*(buffer.name for buffer in self.buffers), *self.pass_through), "dense input")
+        self._check_inputs()
         self._check_lookups()
         for name, targets in self.weights.items():
             for target in targets:
                 if isinstance(target, ToTable) and target.index >= len(self.tables):
                     raise InvalidInput(f"weights[{name!r}]: there is no table {target.index}")
+
+    def _check_inputs(self) -> None:
+        """Check that what is said of inputs fits what is said of graphs."""
+        names = [one.name for one in self.inputs]
+        check_unique(names, "input")
+        check_unique(self.user_inputs, "user input")
+        unknown = [name for name in self.user_inputs if names and name not in names]
+        if unknown:
+            raise InvalidInput(f"user_inputs: there is no input {unknown[0]!r}")
+        if self.user_inputs and self.graphs.user is None:
+            raise InvalidInput("user_inputs: there is no user graph that they are for")
 
     def _check_lookups(self) -> None:
         """Check that each lookup reads a table and writes columns of its own, on its side."""

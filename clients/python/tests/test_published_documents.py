@@ -15,6 +15,7 @@ from anabranch_wire.documents import Document, convert
 from anabranch_wire.errors import InvalidInput, Unsupported
 from anabranch_wire.lookups import Lengths, Offsets
 from anabranch_wire.missing import FallbackKey, Original, Vector
+from anabranch_wire.tensors import TensorSpec
 from anabranch_wire.weight_targets import SliceOrScale, ToDense
 
 Plain = dict[str, object]
@@ -221,6 +222,12 @@ def test_delta_refusals(place: list[str | int], value: object, message: str) -> 
         (["weights", "stacked", 0, "transform", "slice"], [5, 5], "slice [5, 5]: expected [beg"),
         (["weights", "stacked", 1, "transform", "scale"], 0, "scale 0.0: expected a finite"),
         (["weights", "stacked", 0, "transform"], "transposed", "did you mean 'transpose'?"),
+        (["inputs", 0, "symbols"], [None], "input 'X' has 2 axes and names for 1"),
+        (["inputs", 0, "shape"], [-2, 10], "inputs[0].shape[0]: expected an integer >= -1"),
+        (["inputs", 0, "datatype"], "FP31", "inputs[0].datatype: found 'FP31'"),
+        (["inputs", 0, "name"], "Y", "user_inputs: there is no input 'X'"),
+        (["user_inputs"], ["X", "X"], "user input 'X' is there twice"),
+        (["graphs", "user"], None, "user_inputs: there is no user graph that they are for"),
     ],
 )
 def test_plan_refusals(place: list[str | int], value: object, message: str) -> None:
@@ -259,6 +266,14 @@ def test_the_smallest_documents() -> None:
     assert (found.tables, found.step, found.extra) == ((), None, {})
 
 
+def test_a_plan_beside_the_graph_that_it_was_made_from_says_nothing_of_inputs() -> None:
+    data = {key: value for key, value in CASES[2].plain().items() if "inputs" not in key}
+
+    found = plan.decode(json.dumps(data).encode())
+
+    assert (found.inputs, found.user_inputs) == ((), ())
+
+
 def test_identity_is_the_digest_of_the_bytes() -> None:
     assert manifest.identity(b"").startswith("sha256:e3b0c44298fc1c14")
 
@@ -270,6 +285,7 @@ def test_plan_parts_come_as_typed_values() -> None:
     assert isinstance(found.lookups[1].lengths, Offsets)
     assert isinstance(found.lookups[2].lengths, Lengths)
     assert found.weights["stacked"][0] == ToDense(name="part", transform=SliceOrScale(slice=(0, 5)))
+    assert found.inputs[0].spec == TensorSpec("X", "FP32", (-1, 10))
 
 
 JUNK: list[object] = [

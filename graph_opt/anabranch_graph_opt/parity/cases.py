@@ -2,17 +2,23 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 
 from anabranch_graph_opt.example_inputs import ExampleInputs
-from anabranch_graph_opt.optimized import Optimized
 from anabranch_graph_opt.running import Array
 from anabranch_wire.errors import AnabranchError
-from anabranch_wire.lookups import Side
+from anabranch_wire.lookups import Lookup, Side
 
-__all__ = ["ParityCase", "joined", "of_one_user", "one_user_requests", "parity_cases"]
+__all__ = [
+    "CutLookups",
+    "ParityCase",
+    "joined",
+    "of_one_user",
+    "one_user_requests",
+    "parity_cases",
+]
 
 _ROWS: Final = (1, 2, 7, 33)
 _EDGE_ROWS: Final = 6
@@ -20,6 +26,34 @@ _USER_ROWS: Final = (3, 1, 5)
 _SEED: Final = 31
 _MAX_EDGES: Final = 200
 """Elements whose edges are tried: of a thousand features each is like some other."""
+
+
+class CutTable(Protocol):
+    """A table that lookups read."""
+
+    @property
+    def rows(self) -> int:
+        """Rows that it has."""
+        ...
+
+
+class CutLookups(Protocol):
+    """What was cut out of a model: an `Optimized`, or a plan."""
+
+    @property
+    def lookups(self) -> Sequence[Lookup]:
+        """One for each run of ids."""
+        ...
+
+    @property
+    def tables(self) -> Sequence[CutTable]:
+        """What they read."""
+        ...
+
+    @property
+    def user_inputs(self) -> Sequence[str]:
+        """Inputs of which one row may stand for all rows; empty where nothing is done once."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,7 +70,7 @@ class ParityCase:
 
 
 def parity_cases(
-    optimized: Optimized,
+    optimized: CutLookups,
     source: ExampleInputs,
     given: Sequence[ParityCase] = (),
     min_rows: int = 1,
@@ -44,7 +78,7 @@ def parity_cases(
     """Yield made-up batches, batches with ids at and beyond the edges of tables, and given ones.
 
     Args:
-        optimized: whose lookups tell where ids are.
+        optimized: what was cut; its lookups tell where ids are.
         source: makes up inputs of the original.
         given: recorded requests.
         min_rows: fewest rows that the original runs with.
@@ -95,7 +129,7 @@ def _repeated(array: Array) -> Array:
     return np.repeat(array[:1], len(array), axis=0)
 
 
-def _edges(optimized: Optimized, base: Mapping[str, Array]) -> Iterator[ParityCase]:
+def _edges(optimized: CutLookups, base: Mapping[str, Array]) -> Iterator[ParityCase]:
     """Yield the batch with one id moved to the edge of its tables, or beyond."""
     for (name, side, column), (low, high) in list(_bounds(optimized).items())[:_MAX_EDGES]:
         if name not in base or base[name].ndim == 0:
@@ -112,7 +146,7 @@ def _edges(optimized: Optimized, base: Mapping[str, Array]) -> Iterator[ParityCa
             )
 
 
-def _bounds(optimized: Optimized) -> dict[tuple[str, Side, int], tuple[int, int]]:
+def _bounds(optimized: CutLookups) -> dict[tuple[str, Side, int], tuple[int, int]]:
     """Return for each element that holds ids the lowest and the highest that all tables have."""
     bounds: dict[tuple[str, Side, int], tuple[int, int]] = {}
     for lookup in optimized.lookups:
