@@ -21,7 +21,14 @@ __all__ = ["ModelSource", "inlined", "open_model"]
 ModelSource = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
 """A path, the bytes of a file, or a model that is already decoded."""
 
-_MALFORMED: Final = (SerdeError, ValueError, TypeError, KeyError, AttributeError)
+_MALFORMED: Final = (
+    SerdeError,
+    ValueError,
+    TypeError,
+    KeyError,
+    AttributeError,
+    RecursionError,
+)
 """What onnx-ir raises on a protobuf that decodes but is no sound model."""
 
 
@@ -56,8 +63,8 @@ def open_model(source: ModelSource) -> ir.Model:
         model = ir.from_proto(proto)
     except _MALFORMED as error:
         raise InvalidInput(f"{name}: malformed ONNX graph: {error}") from error
-    if folder is not None:
-        ir.external_data.set_base_dir(model.graph, folder)
+    # Without a folder, onnx-ir would open whatever path a tensor names.
+    ir.external_data.set_base_dir(model.graph, folder or ".")
     return model
 
 

@@ -3,6 +3,7 @@
 Only declarations are read. Weights, external or not, stay untouched.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -76,8 +77,8 @@ def read_signature(source: ModelSource) -> Signature:
     inputs = tuple(_declared("input", value) for value in values)
     outputs = tuple(_declared("output", value) for value in graph.outputs)
     for kind, specs in (("input", inputs), ("output", outputs)):
-        names = [spec.name for spec in specs]
-        twice = {name for name in names if names.count(name) > 1}
+        counts = Counter(spec.name for spec in specs)
+        twice = {name for name, count in counts.items() if count > 1}
         if twice:
             raise InvalidInput(f"{kind} {min(twice)!r} is declared twice")
     symbols = {str(value.name): _axis_names(value) for value in (*values, *graph.outputs)}

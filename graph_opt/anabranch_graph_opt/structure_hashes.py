@@ -6,7 +6,7 @@ made. Small integer constants do: they are shapes and columns.
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import onnx_ir as ir
@@ -27,7 +27,8 @@ def structure_hash(model: ir.Model, options: OptimizeOptions) -> str:
         options: by which it is optimised.
     """
     digest = hashlib.sha256()
-    for word in (*_options(options), *_imports(model), *_graph(model.graph, {})):
+    graph = _Numbers()
+    for word in (*_options(options), *_imports(model), *graph.words(model.graph, is_main=True)):
         digest.update(word.encode())
         digest.update(b"\0")
     return f"sha256:{digest.hexdigest()}"
@@ -49,38 +50,65 @@ def _imports(model: ir.Model) -> Iterator[str]:
         yield f"{domain or 'ai.onnx'}@{version}"
 
 
-def _graph(graph: ir.Graph, numbers: dict[ir.Value, int]) -> Iterator[str]:
-    """Yield the words of a graph; `numbers` holds those of the values around it."""
+class _Numbers:
+    """Numbers values and symbolic sizes in the order in which they are met."""
 
-    def number(value: ir.Value | None) -> str:
-        if value is None:
-            return "-"
-        if value not in numbers:
-            numbers[value] = len(numbers)
-        return str(numbers[value])
+    def __init__(self) -> None:
+        self._values: dict[ir.Value, int] = {}
+        self._symbols: dict[str | None, int] = {}
 
-    for value in graph.inputs:
-        yield f"input {value.name} {value.type} {value.shape} {number(value)}"
-    for node in graph:
-        for used in node.inputs:
-            if used is not None and used not in numbers and used.const_value is not None:
-                number(used)
-                yield f"constant {_tensor(used.const_value)}"
-        inputs = " ".join(map(number, node.inputs))
-        yield f"{node.domain}.{node.op_type}({inputs}) -> {len(node.outputs)}"
-        for name, attribute in sorted(node.attributes.items()):
-            if attribute.type is ir.AttributeType.GRAPH:
-                yield f"{name} {{"
-                yield from _graph(attribute.as_graph(), numbers)
-                yield "}"
-            elif attribute.type is ir.AttributeType.TENSOR:
-                yield f"{name}={_tensor(attribute.as_tensor())}"
+    def words(self, graph: ir.Graph, *, is_main: bool) -> Iterator[str]:
+        """Yield the words of a graph; only the main one has names that callers know."""
+        for value in graph.inputs:
+            name = value.name if is_main else ""
+            yield f"input {name} {value.type} {self._shape(value.shape)} {self._number(value)}"
+        for node in graph:
+            yield from self._constants(node.inputs)
+            inputs = " ".join(map(self._number, node.inputs))
+            yield f"{node.domain}.{node.op_type}({inputs}) -> {len(node.outputs)}"
+            for name, attribute in sorted(node.attributes.items()):
+                yield from self._attribute(name, attribute)
+            for value in node.outputs:
+                self._number(value)
+        yield from self._constants(graph.outputs)
+        for value in graph.outputs:
+            yield f"output {value.name if is_main else ''} {self._number(value)}"
+
+    def _attribute(self, name: str, attribute: ir.Attr) -> Iterator[str]:
+        if attribute.type is ir.AttributeType.GRAPH:
+            yield f"{name} {{"
+            yield from self.words(attribute.as_graph(), is_main=False)
+            yield "}"
+        elif attribute.type is ir.AttributeType.TENSOR:
+            yield f"{name}={_tensor(attribute.as_tensor())}"
+        else:
+            yield f"{name}={attribute.type.name} {attribute.value!r}"
+
+    def _constants(self, values: Iterable[ir.Value | None]) -> Iterator[str]:
+        """Yield what constants are where they are met first."""
+        for value in values:
+            if value is None or value in self._values or value.const_value is None:
+                continue
+            self._number(value)
+            yield f"constant {_tensor(value.const_value)}"
+
+    def _number(self, value: ir.Value | None) -> str:
+        return "-" if value is None else str(self._values.setdefault(value, len(self._values)))
+
+    def _shape(self, shape: ir.Shape | None) -> str:
+        """Return a shape, its symbols by number: exporters number them too."""
+        if shape is None:
+            return "?"
+        sizes: list[str] = []
+        for size in shape:
+            if isinstance(size, int):
+                sizes.append(str(size))
+            elif size.value is None:
+                sizes.append("?")
             else:
-                yield f"{name}={attribute.value}"
-        for value in node.outputs:
-            number(value)
-    for value in graph.outputs:
-        yield f"output {value.name} {number(value)}"
+                number = self._symbols.setdefault(size.value, len(self._symbols))
+                sizes.append(f"s{number}")
+        return ",".join(sizes)
 
 
 def _tensor(tensor: ir.TensorProtocol) -> str:

@@ -11,6 +11,7 @@ from anabranch_graph_opt.cutting.buffer_views import BufferViewsPass
 from anabranch_graph_opt.cutting.column_order import in_column_order
 from anabranch_graph_opt.cutting.preludes import extract_prelude
 from anabranch_graph_opt.cutting.requests import CutRequest
+from anabranch_graph_opt.cutting.table_rows import ELEMENTS_DIFFER, of_table_rows
 from anabranch_graph_opt.graph_constants import integers
 from anabranch_graph_opt.optimized import TableSource
 from anabranch_graph_opt.placement.found import FoundLookup
@@ -66,22 +67,23 @@ def cut_lookups(
     """
     grids, prelude, refused = _grids(model, found, axes)
     judged = tuple(
-        replace(each, reason=refused[each.ids]) if each.is_cut and each.ids in refused else each
-        for each in found
+        replace(each, reason=refused[each]) if each in refused else each for each in found
     )
-    requests = [CutRequest(each, grids[each.ids], users) for each in judged if each.is_cut]
+    requests = [CutRequest(each, grids[each], users) for each in judged if each.is_cut]
     ordered = in_column_order(model.graph, requests)
     tables = {request.table: index for index, request in enumerate(_first_of_table(ordered))}
     buffers, places = _buffers(model.graph, ordered)
+    lengths = _row_lengths(model.graph)
     lookups = [
         lookup
         for request in ordered
-        for lookup in _lookups(request, tables[request.table], *places[request], model.graph)
+        for lookup in _lookups(request, tables[request.table], *places[request], lengths)
     ]
+    names = [buffer.name for buffer in buffers]
+    sources = {value.name: value for value in model.graph.inputs}
     for request in ordered:
         index, column = places[request]
-        _replace(model.graph, request, buffers[index], column)
-    names = [buffer.name for buffer in buffers]
+        _replace(model.graph, request, sources[names[index]], buffers[index].columns, column)
     for each in (BufferViewsPass(names), library.RemoveUnusedNodesPass()):
         model = each(model).model
     for value in [value for value in model.graph.inputs if not _is_used(value)]:
@@ -94,49 +96,42 @@ def cut_lookups(
         buffers=tuple(buffers),
         lookups=tuple(lookups),
         found=judged,
-        sources=tuple(_words(grids.get(each.ids)) for each in judged),
+        sources=tuple(_words(grids.get(each)) for each in found),
     )
 
 
 def _grids(
     model: ir.Model, found: Sequence[FoundLookup], axes: RowAxes
-) -> tuple[dict[ir.Value, IdGrid], ir.Model | None, dict[ir.Value, str]]:
-    """Return the grids of ids, a prelude for those that need it, and why others have none."""
+) -> tuple[dict[FoundLookup, IdGrid], ir.Model | None, dict[FoundLookup, str]]:
+    """Return the grids of lookups, a prelude for those that need it, and why others have none."""
     finder = GridFinder(model, axes)
-    grids: dict[ir.Value, IdGrid] = {}
-    computed: list[ir.Value] = []
-    refused: dict[ir.Value, str] = {}
+    followed: dict[ir.Value, IdGrid] = {}
+    computed: dict[ir.Value, None] = {}
+    grids: dict[FoundLookup, IdGrid] = {}
+    refused: dict[FoundLookup, str] = {}
     for each in found:
-        if not each.is_cut or each.ids in grids or each.ids in computed:
+        if not each.is_cut or each.ids in followed or each.ids in computed:
             continue
         grid = finder.find(each.ids)
-        if grid is None:
-            computed.append(each.ids)
+        if grid is not None:
+            followed[each.ids] = grid
+        elif each.form == "gather_elements":  # whether columns are equal is not known of numbers
+            refused[each] = ELEMENTS_DIFFER
         else:
-            grids[each.ids] = grid
-    prelude = extract_prelude(model, computed, axes.kinds)
-    grids.update(prelude.grids)
-    refused.update(prelude.refused)
+            computed[each.ids] = None
+    prelude = extract_prelude(model, list(computed), axes.kinds)
     for each in found:
-        if each.is_cut and each.ids in grids:
-            narrowed = _of_rows(each, grids[each.ids])
-            if isinstance(narrowed, str):
-                refused[each.ids] = narrowed
-            else:
-                grids[each.ids] = narrowed
+        if not each.is_cut or each in refused:
+            continue
+        if each.ids in prelude.refused:
+            refused[each] = prelude.refused[each.ids]
+            continue
+        narrowed = of_table_rows(each, followed.get(each.ids) or prelude.grids[each.ids])
+        if isinstance(narrowed, str):
+            refused[each] = narrowed
+        else:
+            grids[each] = narrowed
     return grids, prelude.model, refused
-
-
-def _of_rows(found: FoundLookup, grid: IdGrid) -> IdGrid | str:
-    """Return a grid with one id a row of the table that is read."""
-    if found.form == "gather_nd":
-        # The last axis, of size 1, is the coordinate.
-        if grid.row_axis == len(grid.shape):
-            return "its coordinates are laid out in a way that is not followed"
-        return replace(grid, shape=grid.shape[:-1])
-    if found.form == "gather_elements":
-        return "it reads elements of a table one by one (GatherElements)"
-    return grid
 
 
 def _first_of_table(requests: Sequence[CutRequest]) -> list[CutRequest]:
@@ -192,12 +187,11 @@ def _rows_symbol(graph: ir.Graph) -> str:
 
 
 def _lookups(
-    request: CutRequest, table: int, buffer: int, column: int, graph: ir.Graph
+    request: CutRequest, table: int, buffer: int, column: int, lengths: Mapping[str, int]
 ) -> list[Lookup]:
-    whole = _row_lengths(graph)
     lookups = []
     for run in request.grid.runs:
-        is_whole = run.columns == (0, whole.get(run.source))
+        is_whole = run.columns == (0, lengths.get(run.source))
         lookups.append(
             Lookup(
                 table=table,
@@ -228,12 +222,13 @@ def _row_lengths(graph: ir.Graph) -> dict[str, int]:
     return lengths
 
 
-def _replace(graph: ir.Graph, request: CutRequest, buffer: Buffer, column: int) -> None:
+def _replace(
+    graph: ir.Graph, request: CutRequest, source: ir.Value, width: int, column: int
+) -> None:
     """Read the rows of a lookup out of a buffer, in the shape in which the graph had them."""
     old = request.found.output
     node = request.found.node
     grid, dim = request.grid, request.dim
-    source = next(value for value in graph.inputs if value.name == buffer.name)
     new: list[ir.Node] = []
 
     def add(operator: str, inputs: Sequence[ir.Value], **attributes: object) -> ir.Value:
@@ -244,7 +239,7 @@ def _replace(graph: ir.Graph, request: CutRequest, buffer: Buffer, column: int) 
 
     value = source
     end = column + request.columns
-    if (column, end) != (0, buffer.columns):
+    if (column, end) != (0, width):
         bounds = [integers(graph, [each]) for each in (column, end, 1)]
         value = add("Slice", [value, *bounds])
     has_rows = grid.row_axis is not None

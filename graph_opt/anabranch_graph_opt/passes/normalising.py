@@ -1,18 +1,34 @@
 """Brings the graphs of different exporters into one form, before anything is looked for in them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import onnx_ir as ir
 from onnx_ir.passes import InvariantError, PassError
 from onnx_ir.passes import common as library
 
+from anabranch_graph_opt.graph_order import check_order
 from anabranch_graph_opt.passes.loop_lookups import LoopLookupsPass
 from anabranch_graph_opt.passes.outer_outputs import OuterOutputsPass
+from anabranch_graph_opt.passes.output_names import OutputNamesPass
 from anabranch_graph_opt.passes.shapes_of_rows import ShapesOfRowsPass
 from anabranch_graph_opt.passes.static_numbers import StaticNumbersPass
+from anabranch_graph_opt.weight_data import check_weight_data
 from anabranch_wire.errors import InvalidInput
 
 __all__ = ["Normalised", "normalise"]
+
+_FAILURES: Final = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,13 +48,24 @@ def normalise(model: ir.Model) -> Normalised:
     """Return `model` in normal form; the given one is not changed, its tensors are shared.
 
     Raises:
-        InvalidInput: a pass found the graph malformed.
+        InvalidInput: the graph is malformed, or weights are not where it says.
     """
+    check_order(model.graph)
+    check_weight_data(model)
     weights = frozenset(
         name
         for name, value in model.graph.initializers.items()
         if value.dtype is not None and value.dtype.is_floating_point()
     )
+    outputs = [str(value.name) for value in model.graph.outputs]
+    try:
+        return Normalised(_normal_form(model, weights, outputs), weights)
+    except (*_FAILURES, PassError, InvariantError) as error:
+        # Passes of libraries raise what their authors did not think of.
+        raise InvalidInput(f"the graph cannot be normalised: {error}") from error
+
+
+def _normal_form(model: ir.Model, weights: frozenset[str], outputs: Sequence[str]) -> ir.Model:
     copy = model.clone()
     passes: list[ir.passes.PassBase] = [
         library.RemoveInitializersFromInputsPass(),
@@ -58,13 +85,11 @@ def normalise(model: ir.Model) -> Normalised:
         library.CommonSubexpressionEliminationPass(),
         library.RemoveUnusedNodesPass(),
         OuterOutputsPass(),
+        OutputNamesPass(outputs),
     ]
-    try:
-        for each in passes:
-            copy = each(copy).model
-    except (PassError, InvariantError) as error:
-        raise InvalidInput(f"the graph cannot be normalised: {error}") from error
-    return Normalised(copy, weights)
+    for each in passes:
+        copy = each(copy).model
+    return copy
 
 
 def _has_sequences(model: ir.Model) -> bool:

@@ -10,11 +10,15 @@ from typing import Final
 import onnx_ir as ir
 from onnxscript.optimizer import fold_constants
 
+from anabranch_graph_opt.result_sizes import result_size
+
 __all__ = ["StaticNumbersPass"]
 
 _MAX_INPUT: Final = 4096
 _MAX_OUTPUT: Final = 65536
 """Elements of constants that are read and made at most: tables are never looked at."""
+_MAX_COMPUTED: Final = 2**24
+"""Elements that may be computed to see that."""
 
 
 class StaticNumbersPass(ir.passes.InPlacePass):
@@ -45,4 +49,19 @@ class StaticNumbersPass(ir.passes.InPlacePass):
             value is not None and value.is_initializer() and value.name in self._weights
             for value in node.inputs
         )
-        return False if reads_weight else None
+        return False if reads_weight or _is_large(node) else None
+
+
+def _is_large(node: ir.Node) -> bool:
+    """Whether a node of constants might make far more numbers than it reads."""
+    tensors = [None if value is None else value.const_value for value in node.inputs]
+    if any(tensor is not None and tensor.size > _MAX_INPUT for tensor in tensors):
+        return False  # not read anyway
+    if node.op_type == "Constant":
+        return False
+    try:
+        arrays = [None if tensor is None else tensor.numpy() for tensor in tensors]
+        attributes = {name: attribute.value for name, attribute in node.attributes.items()}
+        return result_size(node.op_type, arrays, attributes) > _MAX_COMPUTED
+    except (ArithmeticError, LookupError, OSError, TypeError, ValueError):
+        return True  # malformed, or numbers that are not there

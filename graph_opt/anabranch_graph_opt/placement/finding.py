@@ -6,21 +6,17 @@ dense part; what only depends on the shape of inputs is a position; what depends
 is a constant.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any, Final
 
 import onnx_ir as ir
 
 from anabranch_graph_opt.placement.found import FoundLookup, LookupForm
-from anabranch_graph_opt.placement.operators import ID_OPERATORS
+from anabranch_graph_opt.placement.roots import CONSTANT, Roots, find_roots
+from anabranch_graph_opt.placement.tables import is_table
 
 __all__ = ["find_lookups"]
 
-_SHAPE_OPERATORS: Final = frozenset({"Shape", "Size"})
-_TABLE_TYPES: Final = frozenset(
-    {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE}
-)
 _MAX_ROWS: Final = 2**31 - 1
 _MAX_DIM: Final = 1024
 
@@ -37,13 +33,14 @@ def find_lookups(model: ir.Model, min_table_bytes: int) -> tuple[FoundLookup, ..
         min_table_bytes: smaller tables stay.
     """
     owners = _body_owners(model.graph)
+    roots = find_roots(model.graph)
     found = []
     for node in ir.traversal.RecursiveGraphIterator(model.graph):
         reading = _reading(node)
         if reading is None:
             continue
         form, table, ids = reading
-        reason = _ids_reason(_walk(ids, owners)) or _place_reason(
+        reason = _ids_reason(roots.get(ids, CONSTANT)) or _place_reason(
             node, form, table, ids, owners, min_table_bytes
         )
         found.append(FoundLookup(node, form, table, ids, node.outputs[0], reason))
@@ -55,7 +52,7 @@ def _reading(node: ir.Node) -> tuple[LookupForm, ir.Value, ir.Value] | None:
     if node.domain not in ("", "ai.onnx") or len(node.inputs) < 2:
         return None
     table, ids = node.inputs[:2]
-    if table is None or ids is None or not _is_table(table):
+    if table is None or ids is None or not is_table(table):
         return None
     axis = node.attributes.get_int("axis", 0)
     if node.op_type == "Gather" and axis in (0, -2):
@@ -69,19 +66,7 @@ def _reading(node: ir.Node) -> tuple[LookupForm, ir.Value, ir.Value] | None:
     return None
 
 
-def _is_table(value: ir.Value) -> bool:
-    tensor = value.const_value
-    return (
-        value.is_initializer()
-        and tensor is not None
-        and tensor.dtype in _TABLE_TYPES
-        and len(tensor.shape) == 2
-        and tensor.shape.numpy()[0] >= 2
-        and tensor.shape.numpy()[1] >= 1
-    )
-
-
-def _ids_reason(roots: "_Roots") -> str:
+def _ids_reason(roots: Roots) -> str:
     """Say why ids are none of a caller; "" where they are."""
     if roots.foreign is not None:
         return (
@@ -134,23 +119,6 @@ def _place_reason(
     return ""
 
 
-@dataclass(slots=True)
-class _Roots:
-    """What ids are made of.
-
-    Attributes:
-        by_value: inputs of the graph whose elements reach the ids.
-        by_shape: inputs of which only the shape does.
-        foreign: an operator on the way that makes no ids.
-        table: a float table that is read on the way.
-    """
-
-    by_value: set[ir.Value]
-    by_shape: set[ir.Value]
-    foreign: ir.Node | None = None
-    table: ir.Value | None = None
-
-
 _Owners = Mapping[Any, ir.Node]
 """Body of control flow -> the node that it belongs to."""
 
@@ -162,46 +130,6 @@ def _body_owners(graph: ir.Graph) -> _Owners:
         for attribute in node.attributes.values()
         if attribute.type is ir.AttributeType.GRAPH
     }
-
-
-def _walk(ids: ir.Value, owners: _Owners) -> _Roots:
-    """Follow ids back to inputs of the main graph, through bodies of control flow too."""
-    roots = _Roots(set(), set())
-    pending: list[tuple[ir.Value, bool]] = [(ids, False)]
-    seen: set[tuple[ir.Value, bool]] = set()
-    while pending:
-        value, shape_only = pending.pop()
-        if (value, shape_only) in seen or value.const_value is not None:
-            continue
-        seen.add((value, shape_only))
-        node = value.producer()
-        if node is None:
-            owner = owners.get(value.graph)
-            if owner is None:
-                (roots.by_shape if shape_only else roots.by_value).add(value)
-            else:  # an input of a body: whatever enters the loop
-                pending += [(each, shape_only) for each in owner.inputs if each is not None]
-            continue
-        known = node.domain in ("", "ai.onnx") and node.op_type in ID_OPERATORS
-        if not known:
-            if not shape_only:
-                roots.foreign = roots.foreign or node
-                continue
-        elif not shape_only and node.op_type.startswith("Gather") and node.inputs:
-            data = node.inputs[0]
-            if data is not None and _is_table(data):
-                roots.table = roots.table or data
-        below = shape_only or node.op_type in _SHAPE_OPERATORS
-        pending += [(each, below) for each in _read_by(node)]
-    return roots
-
-
-def _read_by(node: ir.Node) -> Iterator[ir.Value]:
-    """Yield what a node depends on: inputs, and what its bodies return or capture."""
-    yield from (value for value in node.inputs if value is not None)
-    for attribute in node.attributes.values():
-        if attribute.type is ir.AttributeType.GRAPH:
-            yield from attribute.as_graph().outputs
 
 
 def _named(node: ir.Node) -> str:

@@ -8,6 +8,7 @@ the way, with two exceptions that a lookup can do itself: a cast to integers, an
 """
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -16,21 +17,30 @@ from numpy.typing import NDArray
 from onnx.reference.ops import load_op
 
 from anabranch_graph_opt.placement.operators import COMPUTABLE, MOVING
+from anabranch_graph_opt.result_sizes import result_size
 from anabranch_graph_opt.row_axes import RowAxes
 
 __all__ = ["Element", "IdElements", "Known", "Labels"]
 
 _MAX_ELEMENTS: Final = 2**20
 """Of a tensor that is followed: larger ones are no ids of a request."""
+_MAX_MOVED: Final = 2**24
+"""Elements of all tensors together that are followed in one batch."""
+_ID_TYPES: Final = frozenset(
+    {ir.DataType.INT32, ir.DataType.INT64, ir.DataType.FLOAT, ir.DataType.DOUBLE}
+)
+"""What a lookup reads ids from; of others a prelude makes integers."""
 
 _FAILURES: Final = (
     ArithmeticError,
+    AssertionError,
     AttributeError,
     LookupError,
     TypeError,
     ValueError,
     RuntimeError,
 )
+"""What operators of the reference raise on a malformed node."""
 
 Array = NDArray[Any]
 
@@ -86,6 +96,9 @@ class IdElements:
 
     def __init__(self, model: ir.Model, axes: RowAxes, rows: int) -> None:
         self._graph = model.graph
+        self._inputs = frozenset(model.graph.inputs)
+        self._operators: dict[str, Any] = {}
+        self._moved = 0
         self._opset = model.opset_imports.get("", model.opset_imports.get("ai.onnx", 1))
         self._axes = axes
         self._rows = rows
@@ -104,10 +117,10 @@ class IdElements:
         """Return what a label stands for."""
         return self._elements[label]
 
-    def of(self, value: ir.Value) -> Labels | None:
-        """Return the labels of an integer tensor; None where it cannot be followed."""
+    def of(self, value: ir.Value, *, is_float: bool = False) -> Labels | None:
+        """Return the labels of a tensor of integers, or of floats; None where there are none."""
         state = self._follow(value)
-        return state if isinstance(state, Labels) and not state.is_float else None
+        return state if isinstance(state, Labels) and state.is_float == is_float else None
 
     def _follow(self, value: ir.Value) -> _State:
         """Compute the states of a value and all it depends on, without recursion."""
@@ -128,7 +141,9 @@ class IdElements:
             if below:
                 pending += below
                 continue
-            self._leave(node, self._after(node))
+            after = self._after(node)
+            fits = len(after) == len(node.outputs) and self._moved <= _MAX_MOVED
+            self._leave(node, after if fits else (None,) * len(node.outputs))
         return self._states[value]
 
     def _leave(self, node: ir.Node, states: Sequence[_State]) -> None:
@@ -137,21 +152,25 @@ class IdElements:
 
     def _entering(self, value: ir.Value) -> _State:
         if value.const_value is not None:
-            if value.const_value.size > _MAX_ELEMENTS or value.const_value.dtype.is_string():
-                return None
-            return Known(value.const_value.numpy())
-        if value not in self._graph.inputs or value.dtype is None or value.shape is None:
+            return self._constant(value.const_value)
+        if value not in self._inputs or value.dtype not in _ID_TYPES or value.shape is None:
             return None
         kind = self._axes.kinds[str(value.name)].kind
         shape = self._shape(value.shape, has_rows=kind == "rows")
-        if kind not in ("rows", "none") or shape is None or np.prod(shape) > _MAX_ELEMENTS:
-            return None
-        if not (value.dtype.is_integer() or value.dtype.is_floating_point()):
+        if kind not in ("rows", "none") or shape is None or prod(shape) > _MAX_ELEMENTS:
             return None
         return Labels(
             self._numbered(str(value.name), shape, has_rows=kind == "rows"),
             value.dtype.is_floating_point(),
         )
+
+    def _constant(self, tensor: ir.TensorProtocol) -> _State:
+        if tensor.size > _MAX_ELEMENTS or tensor.dtype.is_string():
+            return None
+        try:
+            return Known(tensor.numpy())
+        except (OSError, *_FAILURES):  # numbers that are not there
+            return None
 
     def _shape(self, declared: ir.Shape, *, has_rows: bool) -> tuple[int, ...] | None:
         """Return the shape of an input; None where an axis varies with something but the rows."""
@@ -169,7 +188,7 @@ class IdElements:
 
     def _numbered(self, source: str, shape: tuple[int, ...], *, has_rows: bool) -> Array:
         rows = self._rows if has_rows else 1
-        columns = int(np.prod(shape, dtype=np.int64)) // max(rows, 1)
+        columns = prod(shape) // max(rows, 1)
         labels = [
             self._label(Element(source, row if has_rows else -1, column))
             for row in range(rows)
@@ -221,10 +240,18 @@ class IdElements:
             for name, attribute in node.attributes.items()
         }
         count = len(node.outputs)
-        operator = load_op("", node.op_type, self._opset)
-        outputs = operator.eval(*arrays, n_outputs=count, **attributes)
+        if result_size(node.op_type, arrays, attributes) > _MAX_ELEMENTS:
+            return (None,) * count
+        operator = self._operators.get(node.op_type)
+        if operator is None:
+            operator = load_op("", node.op_type, self._opset)
+            self._operators[node.op_type] = operator
+        with np.errstate(all="ignore"):
+            outputs = operator.eval(*arrays, n_outputs=count, **attributes)
         results = outputs if isinstance(outputs, tuple | list) else (outputs,)
-        if len(results) != count or sum(np.size(result) for result in results) > _MAX_ELEMENTS:
+        size = sum(np.size(result) for result in results)
+        self._moved += size
+        if len(results) != count or size > _MAX_ELEMENTS:
             return (None,) * count
         return [
             Known(np.asarray(result))
@@ -263,6 +290,10 @@ class IdElements:
         else:
             return None
         if state.is_float or shift.dtype not in (np.int64, np.int32):
+            return None
+        size = result_size("Add", [state.array, shift], {})
+        self._moved += size
+        if size > _MAX_ELEMENTS:
             return None
         labels, shifts = np.broadcast_arrays(state.array, shift)
         moved = [

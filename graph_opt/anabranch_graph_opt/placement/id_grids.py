@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from anabranch_graph_opt.placement.id_elements import Element, IdElements
 from anabranch_graph_opt.row_axes import RowAxes
 
-__all__ = ["GridFinder", "IdGrid", "IdRun"]
+__all__ = ["GridFinder", "IdGrid", "IdRun", "joined_runs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +73,9 @@ class GridFinder:
     def __init__(self, model: ir.Model, axes: RowAxes) -> None:
         self._batches = [IdElements(model, axes, rows) for rows in _ROWS]
 
-    def find(self, ids: ir.Value) -> IdGrid | None:
-        """Return the grid of a tensor of ids; None where the plan cannot say it."""
-        found = [batch.of(ids) for batch in self._batches]
+    def find(self, ids: ir.Value, *, is_float: bool = False) -> IdGrid | None:
+        """Return the grid of a tensor of ids, or of floats; None where the plan cannot say it."""
+        found = [batch.of(ids, is_float=is_float) for batch in self._batches]
         shapes = [labels.array.shape for labels in found if labels is not None]
         if len(shapes) != len(_ROWS):
             return None
@@ -94,7 +94,7 @@ class GridFinder:
         shape = list(shapes[0])
         if axis is not None:
             shape[axis : axis + 1] = [block] if block > 1 else []
-        return IdGrid(axis, block, tuple(shape), _runs(first))
+        return IdGrid(axis, block, tuple(shape), joined_runs([_run_of(each) for each in first]))
 
 
 def _row_axis(shapes: Sequence[tuple[int, ...]]) -> tuple[int | None, int] | None:
@@ -129,20 +129,19 @@ def _of_rows(
     return [element._replace(row=0) for element in first]
 
 
-def _runs(elements: Sequence[Element]) -> tuple[IdRun, ...]:
-    """Join ids that lie side by side."""
+def joined_runs(ids: Sequence[IdRun]) -> tuple[IdRun, ...]:
+    """Join runs of ids that lie side by side in the same input."""
     runs: list[IdRun] = []
-    for element in elements:
-        cast: Literal["none", "truncate"] = "truncate" if element.truncated else "none"
+    for run in ids:
         last = runs[-1] if runs else None
-        begin = element.column
-        if last is not None and (last.source, last.columns[1], last.cast, last.add) == (
-            element.source,
-            begin,
-            cast,
-            element.add,
-        ):
-            runs[-1] = replace(last, columns=(last.columns[0], begin + 1))
+        if last is not None and replace(last, columns=(last.columns[1], run.columns[1])) == run:
+            runs[-1] = replace(last, columns=(last.columns[0], run.columns[1]))
         else:
-            runs.append(IdRun(element.source, (begin, begin + 1), cast, element.add))
+            runs.append(run)
     return tuple(runs)
+
+
+def _run_of(element: Element) -> IdRun:
+    columns = (element.column, element.column + 1)
+    cast: Literal["none", "truncate"] = "truncate" if element.truncated else "none"
+    return IdRun(element.source, columns, cast, element.add)
