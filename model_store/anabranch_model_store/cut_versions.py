@@ -47,6 +47,7 @@ from anabranch_model_store.cut_tables import (
 from anabranch_model_store.cut_trials import CutTrial, open_cut_trial
 from anabranch_model_store.examples import Example
 from anabranch_model_store.model_yaml import ModelMeaning
+from anabranch_model_store.optimiser_faults import NOT_FAULTS, fault_note
 from anabranch_model_store.prepared_stores import PreparedStore, StoreSettings, prepared_store
 from anabranch_model_store.version_contents import VersionContents
 from anabranch_runtime.cut_models import cut_model
@@ -121,6 +122,8 @@ def cut_version(
 ) -> CutVersion | WholeVersion:
     """Cut the lookups out of a version that was found good.
 
+    What the optimiser trips over leaves the version whole, with a note and a line in the log.
+
     Args:
         contents: of its files.
         source: of its graph.
@@ -139,7 +142,10 @@ def cut_version(
         Unavailable: the cache cannot be written, or there is no memory.
     """
     options = _options(contents, meaning)
-    optimized = optimize(contents.graph, options)
+    try:
+        optimized = optimize(contents.graph, options)
+    except Exception as error:  # whatever it is, the version was found good as it is
+        return WholeVersion((), fault_note(error))
     check_cut_tables(optimized, meaning.tables)
     if not optimized.lookups:
         return WholeVersion(optimized.verdicts)
@@ -155,6 +161,11 @@ def cut_version(
             raise InvalidInput(f"optimize.on_difference: refuse: {error.message}") from None
         note = f"its lookups stay in the graph: {error.message}"
         return WholeVersion(_all_left(optimized.verdicts, error.message), note)
+    except NOT_FAULTS:
+        raise
+    except Exception as error:
+        note = fault_note(error)
+        return WholeVersion(_all_left(optimized.verdicts, note), note)
 
 
 def _options(contents: VersionContents, meaning: ModelMeaning) -> OptimizeOptions:
