@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from anabranch_model_store.cut_versions import CutVersion
 from anabranch_model_store.preparation import PreparedVersion
 from anabranch_model_store.prepared_stores import PreparedStore
+from anabranch_model_store.reduced_versions import ReducedVersion
 from anabranch_runtime.batch_size import BatchCost
 from anabranch_runtime.models import DenseModel, RowLayout
 from anabranch_server.processes.arrays import array_plan
@@ -79,7 +80,11 @@ def _split(prepared: PreparedVersion) -> SplitPlan | None:
         return None
     left = sum(not verdict.cut for verdict in cut.verdicts)
     gone = len(cut.verdicts) - left if isinstance(cut, CutVersion) else 0
-    worst = cut.parity.max_abs_diff if isinstance(cut, CutVersion) else 0.0
+    worst = 0.0
+    if isinstance(cut, CutVersion):
+        worst = cut.parity.max_abs_diff
+    elif isinstance(prepared.reduced, ReducedVersion):
+        worst = prepared.reduced.reduction.parity.max_abs_diff
     return SplitPlan(gone, len(cut.verdicts) - gone, worst)
 
 
