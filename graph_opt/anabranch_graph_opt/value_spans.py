@@ -7,7 +7,7 @@ generating inputs: an operator without a rule yields `UNKNOWN`, never an error.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 import onnx_ir as ir
@@ -53,12 +53,16 @@ class Span:
     @property
     def fixed(self) -> bool:
         """Whether every element is one known number."""
-        return self.known and bool(np.all(self.low == self.high)) and not self.slots.any()
+        if not self.known or _distinct(self.slots).any():
+            return False
+        low, high = _distinct(self.low), _distinct(self.high)
+        return bool(np.all(low == high))
 
     @property
     def bounded(self) -> bool:
         """Whether every element has finite bounds."""
-        return bool(np.all(np.isfinite(self.low)) and np.all(np.isfinite(self.high)))
+        low, high = _distinct(self.low), _distinct(self.high)
+        return bool(np.all(np.isfinite(low)) and np.all(np.isfinite(high)))
 
     def numbers(self) -> tuple[int, ...] | None:
         """The elements as integers, flattened, or None where they are not all known."""
@@ -69,6 +73,15 @@ class Span:
 
 SpanRule = Callable[[ir.Node, Sequence[Span | None]], Span | tuple[Span, ...]]
 """(node, spans of its inputs) -> span of its output, or of each. May raise where shapes clash."""
+
+
+_Any = TypeVar("_Any", bound=np.generic)
+
+
+def _distinct(array: NDArray[_Any]) -> NDArray[_Any]:
+    """The elements that an array has in memory: a table of a billion equal ones has one."""
+    every, first = slice(None), slice(0, 1)
+    return array[(*[every if step else first for step in array.strides], ...)]
 
 
 def _bits(shape: tuple[int, ...], bits: int) -> Slots:
@@ -101,11 +114,10 @@ def summary(span: Span) -> Span:
     if span.low.size == 0:
         return UNKNOWN
     bits = 0
-    for element in set(span.slots.reshape(-1).tolist()):
+    for element in set(_distinct(span.slots).reshape(-1).tolist()):
         bits |= element
-    return Span(
-        np.asarray(span.low.min()), np.asarray(span.high.max()), _bits((), bits), known=False
-    )
+    low, high = _distinct(span.low).min(), _distinct(span.high).max()
+    return Span(np.asarray(low), np.asarray(high), _bits((), bits), known=False)
 
 
 def moved(span: Span, move: Callable[[NDArray[np.generic]], NDArray[np.generic]]) -> Span:
@@ -113,7 +125,12 @@ def moved(span: Span, move: Callable[[NDArray[np.generic]], NDArray[np.generic]]
     if not span.known:
         return span
     low, high, slots = (np.asarray(move(part)) for part in (span.low, span.high, span.slots))
-    return Span(low.astype(np.float64), high.astype(np.float64), slots.astype(object), known=True)
+    return Span(
+        low.astype(np.float64, copy=False),
+        high.astype(np.float64, copy=False),
+        slots.astype(object, copy=False),
+        known=True,
+    )
 
 
 def combine(

@@ -197,3 +197,27 @@ def test_no_rows_are_refused() -> None:
 
     with pytest.raises(InvalidInput, match="0 rows"):
         generate_inputs(read_signature(proto), proto, 0, np.random.default_rng(0))
+
+
+def test_tables_of_any_size_cost_nothing() -> None:
+    # Rows are not there: what is asked of a table is its shape alone.
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> large (int64[N] ids) => (float[N, 8] y) '
+        "{ rows = Gather(table, ids) \n back = Transpose(table) \n y = MatMul(rows, back2) }"
+    )
+    table = onnx.TensorProto(
+        name="table",
+        data_type=onnx.TensorProto.FLOAT,
+        dims=[2**31 - 1, 512],
+        data_location=onnx.TensorProto.EXTERNAL,
+    )
+    table.external_data.add(key="location", value="nowhere.bin")
+    model.graph.initializer.append(table)
+    model.graph.initializer.append(
+        onnx.numpy_helper.from_array(np.zeros((512, 8), np.float32), "back2")
+    )
+
+    batch = generate_inputs(read_signature(model), model, 50, np.random.default_rng(1))
+
+    assert batch["ids"].min() >= 0
+    assert batch["ids"].max() > 1000
