@@ -4,7 +4,6 @@ What cannot be cut is served whole, and so is what answers differently, unless m
 a version refused. Either is said in the notes of the version, never kept quiet.
 """
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -18,14 +17,8 @@ from anabranch_graph_opt.graph_files import write_graph
 from anabranch_graph_opt.optimize_options import OptimizeOptions
 from anabranch_graph_opt.optimized import LookupVerdict, Optimized
 from anabranch_graph_opt.optimizer import optimize
-from anabranch_graph_opt.parity.cases import (
-    ParityCase,
-    joined,
-    of_one_user,
-    one_user_requests,
-    parity_cases,
-)
-from anabranch_graph_opt.parity.comparison import ParityBudget, ParityReport, compare
+from anabranch_graph_opt.parity.cases import ParityCase, of_one_user
+from anabranch_graph_opt.parity.comparison import ParityBudget, ParityReport
 from anabranch_graph_opt.precision.activation_ranges import Observed
 from anabranch_graph_opt.precision.dense_precision import Int8Precision
 from anabranch_graph_opt.running import Array, ModelRunner
@@ -38,6 +31,7 @@ from anabranch_model_store.calibration import (
     reduced_rows,
     shown_agreement,
 )
+from anabranch_model_store.cut_comparison import compare_cut
 from anabranch_model_store.cut_tables import (
     check_cut_tables,
     cut_bytes,
@@ -49,12 +43,13 @@ from anabranch_model_store.examples import Example
 from anabranch_model_store.model_yaml import ModelMeaning
 from anabranch_model_store.optimiser_faults import NOT_FAULTS, fault_note
 from anabranch_model_store.prepared_stores import PreparedStore, StoreSettings, prepared_store
+from anabranch_model_store.trial_runners import TrialRunner
 from anabranch_model_store.version_contents import VersionContents
 from anabranch_runtime.cut_models import cut_model
 from anabranch_runtime.models import DenseModel, part_model
 from anabranch_runtime.store import Segment
 from anabranch_wire.errors import InvalidInput, Unavailable
-from anabranch_wire.plan import Graphs, Plan, PlanTable, Source
+from anabranch_wire.plan import Graphs, Plan, PlanInput, PlanTable, Source
 
 __all__ = ["CutVersion", "WholeVersion", "cut_version"]
 
@@ -96,6 +91,7 @@ class CutVersion:
         seconds: that a batch of one user and many candidates takes.
         layers: that compute with fewer bits.
         note: what a modeller should know of its precision; "" for nothing.
+        remarks: what else a modeller should know of its graphs.
     """
 
     model: DenseModel
@@ -107,6 +103,7 @@ class CutVersion:
     seconds: float
     layers: int = 0
     note: str = ""
+    remarks: tuple[str, ...] = ()
 
 
 def cut_version(
@@ -262,7 +259,7 @@ class _Making:
                     model,
                     calibration.graph,
                     self.examples,
-                    _TrialRunner(trial),
+                    TrialRunner(trial),
                 )
                 model = replace(model, rows=rows)
             agreement = shown_agreement(
@@ -299,6 +296,7 @@ class _Making:
             weight_bytes=parts.weight_bytes,
             seconds=seconds,
             layers=optimized.reduced_layers,
+            remarks=optimized.notes,
         )
 
     def _parts(self, optimized: Optimized, precision: str) -> "_Parts":
@@ -352,6 +350,7 @@ class _Making:
             return [trial.run(batch) for batch in batches]
 
     def _plan(self, optimized: Optimized, tables: tuple[PlanTable, ...]) -> Plan:
+        symbols = self.contents.signature.symbols
         return Plan(
             format=1,
             source=self.source,
@@ -366,6 +365,16 @@ class _Making:
             lookups=optimized.lookups,
             pass_through=optimized.pass_through,
             weights=dict(optimized.weights),
+            inputs=tuple(
+                PlanInput(
+                    name=spec.name,
+                    datatype=spec.datatype,
+                    shape=spec.shape,
+                    symbols=symbols[spec.name],
+                )
+                for spec in optimized.inputs
+            ),
+            user_inputs=optimized.user_inputs,
         )
 
     def _compared(self, optimized: Optimized, trial: CutTrial) -> ParityReport:
@@ -376,15 +385,8 @@ class _Making:
         given = [ParityCase(each.name, each.inputs) for each in self.examples]
         if self._is_reduced:  # for what is seldom, and for the order of many rows
             given.append(ParityCase("many made-up rows", large_batch(self.contents, self.model)))
-        cases = parity_cases(optimized, source, given, self.model.rows.min_rows)
-        report = compare(self._original, trial.run, cases, limits)
-        if report.ok and optimized.user_inputs and self.model.rows.can_merge:
-            parts = one_user_requests(source, optimized.user_inputs)
-            together = ParityCase("requests of several users in one batch", joined(parts))
-            merged = compare(
-                self._original, lambda _: trial.run_together(parts), [together], limits
-            )
-            report = report.also(merged)
+        rows = self.model.rows
+        report = compare_cut(optimized, trial, self._original, source, given, rows, limits)
         if not report.ok:
             what = f"in {self.meaning.optimize.dense} and " if optimized.reduced_layers else ""
             raise InvalidInput(
@@ -422,18 +424,6 @@ class _Parts:
     plan: Plan
     weight_bytes: int
     segment: Path
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _TrialRunner:
-    """A `ModelRunner` that runs one cut model, by whatever name it is asked for."""
-
-    trial: CutTrial
-
-    def run(
-        self, model: str | os.PathLike[str] | bytes, inputs: Mapping[str, Array]
-    ) -> dict[str, Array]:
-        return self.trial.run(inputs)
 
 
 def _write_graphs(optimized: Optimized, place: Path) -> None:

@@ -18,7 +18,7 @@ from anabranch_model_store.containment import resolve_file
 from anabranch_model_store.version_files import VersionFiles
 from anabranch_wire.errors import InvalidInput, NotFound, TooLarge, Unavailable
 
-__all__ = ["OnnxFile", "check_onnx_file"]
+__all__ = ["OnnxFile", "check_onnx_file", "external_locations"]
 
 _MAX_BYTES: Final = 2**31 - 1
 """What a protobuf may have; more has to be external data."""
@@ -78,6 +78,28 @@ def check_onnx_file(files: VersionFiles, name: str, *, allow_custom_ops: bool = 
     except (DecodeError, UnicodeDecodeError, ValueError) as error:
         raise InvalidInput(f"{name}: no ONNX model: {error}") from None
     return OnnxFile(path, external, size + sum(file.stat().st_size for file in external))
+
+
+def external_locations(path: Path) -> tuple[str, ...]:
+    """Return the files that an ONNX file wants beside it, by the names that it gives them.
+
+    Raises:
+        NotFound: there is no such file.
+        InvalidInput: it is no ONNX protobuf.
+    """
+    try:
+        model = onnx.load(path, load_external_data=False)
+        found = {
+            _text(entry.value): None
+            for tensor in _tensors(model)
+            for entry in tensor.external_data
+            if _text(entry.key) == "location"
+        }
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        raise NotFound(f"{path.name}: no such file") from None
+    except (DecodeError, UnicodeDecodeError, ValueError) as error:
+        raise InvalidInput(f"{path.name}: no ONNX model: {error}") from None
+    return tuple(found)
 
 
 def _check_domains(model: onnx.ModelProto, name: str) -> None:

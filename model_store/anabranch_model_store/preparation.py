@@ -15,6 +15,13 @@ from anabranch_model_store.graph_trials import GraphTrial
 from anabranch_model_store.lookup_plans import user_features
 from anabranch_model_store.memory import check_fits
 from anabranch_model_store.model_yaml import ModelMeaning
+from anabranch_model_store.planned_versions import (
+    NO_TABLES,
+    Fits,
+    is_planned,
+    open_planned,
+    serve_planned,
+)
 from anabranch_model_store.prepared_stores import (
     PreparedStore,
     StoreSettings,
@@ -141,9 +148,11 @@ def prepare_version(
     check_deployment(deployment)
     check_contents(files, deployment)
     on_phase("importing")
+    fits = partial(check_fits, max_bytes=deployment.memory.max_bytes, available=available_bytes)
+    if is_planned(files):
+        return _planned(snapshot, files, meaning, deployment, store, fits, on_phase)
     onnx_file = find_onnx_file(files, meaning)
     tables = read_tables(files, meaning, DEFAULT_RESERVE if store is None else store.reserve)
-    fits = partial(check_fits, max_bytes=deployment.memory.max_bytes, available=available_bytes)
     is_cut = _is_cut(meaning, store)
     # External weights of what is to be cut are not loaded: how much is left is not known yet.
     fits(onnx_file.path.stat().st_size if is_cut else onnx_file.bytes, needed_bytes(tables))
@@ -192,6 +201,41 @@ def prepare_version(
         examples=tuple(example.request for example in examples),
         graph_examples=graph_examples,
         notes=tuple(_notes(files, meaning, deployment, model.rows, tables, cut, reduced)),
+    )
+
+
+def _planned(
+    snapshot: Snapshot,
+    files: VersionFiles,
+    meaning: ModelMeaning,
+    deployment: Deployment,
+    store: StoreSettings | None,
+    fits: Fits,
+    on_phase: Callable[[PreparationPhase], None],
+) -> PreparedVersion:
+    """Prepare a version that was optimised ahead of time; see `prepare_version`."""
+    if store is None:
+        raise Unavailable("the version has a plan, but there is no folder to keep rows in")
+    planned = open_planned(files, meaning, store, fits)
+    on_phase("comparing")
+    with malformed_graphs_refused(planned.contents.onnx_file):
+        cut, examples = serve_planned(planned, files, meaning, deployment)
+    rows = cut.model.rows
+    return PreparedVersion(
+        snapshot=snapshot,
+        model=cut.model,
+        store=cut.store,
+        cut=cut,
+        reduced=None,
+        user_inputs=planned.contents.user_inputs,
+        meaning=meaning,
+        deployment=deployment,
+        manifest=files.manifest,
+        identity=files.identity,
+        weight_bytes=cut.weight_bytes,
+        examples=tuple(example.request for example in examples),
+        graph_examples=cut.graph_examples,
+        notes=tuple(_notes(files, meaning, deployment, rows, NO_TABLES, cut, None)),
     )
 
 

@@ -15,7 +15,7 @@ from anabranch_runtime.store import Segment, SegmentBuilder, TableBuilder
 from anabranch_wire.errors import Corrupt, InvalidInput
 from anabranch_wire.plan import PlanTable
 
-__all__ = ["BytesDone", "import_tables", "write_table"]
+__all__ = ["BytesDone", "adopt_segment", "import_tables", "write_table"]
 
 BytesDone = Callable[[int, int], None]
 """Told how many bytes of how many are done."""
@@ -39,7 +39,7 @@ def import_tables(
         Unavailable: a file cannot be read, or the cache cannot be written.
     """
     if tables.segment is not None:
-        return _adopted(tables.segment, files, cache, on_bytes)
+        return adopt_segment(tables.segment, files, cache, on_bytes)
     for file in {table.declared.file for table in tables.used if table.declared.is_segment}:
         _verify(files.path(file), file, on_bytes)
     total = sum(_bytes(table) for table in tables.used)
@@ -56,8 +56,19 @@ def import_tables(
     return cache.get(_key(tables, files), write, lambda done: on_bytes(min(done, total), total))
 
 
-def _adopted(file: str, files: VersionFiles, cache: SegmentCache, on_bytes: BytesDone) -> Path:
-    """Return the cache's name for a segment of the version."""
+def adopt_segment(file: str, files: VersionFiles, cache: SegmentCache, on_bytes: BytesDone) -> Path:
+    """Return the cache's name for a segment of the version, which is verified.
+
+    Args:
+        file: its name in the version.
+        files: of the version.
+        cache: of segments.
+        on_bytes: told how far it is.
+
+    Raises:
+        Corrupt: it is damaged.
+        Unavailable: it cannot be read, or the cache cannot be written.
+    """
     path, total = files.path(file), files.bytes[file]
 
     def write(folder: Path, name: str) -> None:

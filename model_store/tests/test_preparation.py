@@ -307,7 +307,6 @@ def test_doors_that_are_not_open_yet_are_noted(
     [
         ("1/model.yaml", "calibration: {y: {platt: [1, 0]}}", "model.yaml: not available"),
         ("serving.yaml", "executors: {backend: ort-cuda}", "executors.backend: ort-cuda"),
-        ("1/plan.json", "{}", "plan.json"),
         ("1/golden/0000.json", "{}", "golden requests (set golden: off"),
         ("1/deltas/00000001/delta.json", "{}", "deltas (set deltas: {apply: manual}"),
     ],

@@ -95,7 +95,19 @@ class Staging:
             Conflict: there is such a version. The folder stays as it was: another may be tried.
             OSError: the file system refused.
         """
-        target = self._model_dir / str(version)
+        try:
+            return self.publish_as(str(version), manifest_name, manifest)
+        except Conflict:
+            raise Conflict(f"version {version} of {self._model_dir.name} is taken") from None
+
+    def publish_as(self, name: str, manifest_name: str, manifest: bytes) -> Path:
+        """Give the folder a name of any kind beside its own; else as `publish`.
+
+        Raises:
+            Conflict: there is such a file or folder.
+            OSError: the file system refused.
+        """
+        target = self._model_dir / name
         with (self._folder / manifest_name).open("wb") as writer:
             writer.write(manifest)
             writer.flush()
@@ -105,7 +117,7 @@ class Staging:
         try:
             target.mkdir()
         except FileExistsError:
-            raise Conflict(f"version {version} of {self._model_dir.name} is taken") from None
+            raise Conflict(f"{name} is taken") from None
         try:
             self._folder.rename(target)  # replaces the empty folder
         except OSError:

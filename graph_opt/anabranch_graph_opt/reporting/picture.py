@@ -119,7 +119,7 @@ def _flows(report: Report, boxes: dict[str, _Box]) -> Iterator[tuple[str, str, s
             yield "inputs", place, ""
     if "prelude" in boxes and "store" in boxes:
         yield "prelude", "store", "ids"
-    fed = {role: graph.inputs for graph in report.graphs for role in (graph.role,)}
+    fed: dict[str, tuple[str, ...]] = {graph.role: graph.inputs for graph in report.graphs}
     for place in ("user", "dense"):
         columns = [one.columns for one in report.buffers if one.name in fed.get(place, ())]
         if columns:
