@@ -224,7 +224,6 @@ class _Making:
                 meaning,
                 self.model,
                 self.examples,
-                self.runner,
                 lambda observed, batches: self._observed(options, observed, batches),
             )
             if isinstance(calibration, Calibration):
@@ -386,6 +385,8 @@ class _Making:
         if self._is_reduced:  # for what is seldom, and for the order of many rows
             given.append(ParityCase("many made-up rows", large_batch(self.contents, self.model)))
         rows = self.model.rows
+        if optimized.reduced_layers and self.meaning.optimize.dense == "int8_dynamic":
+            rows = replace(rows, independent=False, min_rows=1)  # such requests are never merged
         report = compare_cut(optimized, trial, self._original, source, given, rows, limits)
         if not report.ok:
             what = f"in {self.meaning.optimize.dense} and " if optimized.reduced_layers else ""

@@ -3,6 +3,7 @@
 Where lookups are cut out of the graph, `cut_versions` does the same to what is left.
 """
 
+import logging
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +28,7 @@ from anabranch_model_store.calibration import (
 )
 from anabranch_model_store.examples import Example
 from anabranch_model_store.model_yaml import ModelMeaning
+from anabranch_model_store.optimiser_faults import NOT_FAULTS
 from anabranch_model_store.prepared_stores import StoreSettings
 from anabranch_model_store.version_contents import VersionContents
 from anabranch_runtime.backends.ort_runner import OrtModelRunner
@@ -34,6 +36,8 @@ from anabranch_runtime.models import DenseModel
 from anabranch_wire.errors import InvalidInput
 
 __all__ = ["ReducedVersion", "UnreducedVersion", "reduce_version"]
+
+_log = logging.getLogger(__name__)
 
 _FORMAT: Final = "reduced 1"
 _FILE: Final = "reduced.onnx"
@@ -78,6 +82,8 @@ def reduce_version(
 ) -> ReducedVersion | UnreducedVersion:
     """Give the layers of a version fewer bits, as its model.yaml wants it.
 
+    What that trips over leaves the version as it was, with a note and a line in the log.
+
     Args:
         contents: of its files.
         digest: of its graph, external weights among it.
@@ -97,6 +103,14 @@ def reduce_version(
         if meaning.optimize.on_difference == "refuse":
             raise InvalidInput(f"optimize.on_difference: refuse: {error.message}") from None
         return UnreducedVersion(f"it computes in f32: {error.message}")
+    except NOT_FAULTS:
+        raise
+    except Exception as error:  # whatever it is, the version was found good as it is
+        _log.error("a version computes in f32: its graph cannot be reduced", exc_info=error)
+        kind = type(error).__name__
+        return UnreducedVersion(
+            f"it computes in f32: {kind} while it was reduced; the log of the loader says where"
+        )
 
 
 def _reduced(
@@ -109,6 +123,7 @@ def _reduced(
     runner: ModelRunner,
 ) -> ReducedVersion | UnreducedVersion:
     assert settings.graphs is not None
+    own = OrtModelRunner()  # beside the other, which keeps the original
 
     def observed_answers(
         observed: Observed, batches: Sequence[Mapping[str, Array]]
@@ -116,15 +131,14 @@ def _reduced(
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / _FILE
             write_graph(observed.model, path)
-            return [runner.run(path, batch) for batch in batches]
+            return [own.run(path, batch) for batch in batches]
 
-    calibration = calibrate(contents, meaning, model, examples, runner, observed_answers)
+    calibration = calibrate(contents, meaning, model, examples, observed_answers)
     if isinstance(calibration, NoLayers):
         return UnreducedVersion(calibration.note)
     key = "\n".join((_FORMAT, digest, calibration.precision.digest))
     folder = settings.graphs.get(key, lambda place: write_graph(calibration.graph, place / _FILE))
     made = replace(model, path=folder / _FILE)
-    own = OrtModelRunner()  # beside the other, which keeps the original
 
     def original(batch: Mapping[str, Array]) -> Mapping[str, Array]:
         return runner.run(model.path, batch)

@@ -8,7 +8,9 @@ import numpy as np
 import onnx
 import pytest
 from numpy.typing import NDArray
+from onnx.external_data_helper import convert_model_to_external_data
 
+from anabranch_model_store import calibration
 from anabranch_model_store.built_graphs import BuiltGraphs
 from anabranch_model_store.cut_trials import open_cut_trial
 from anabranch_model_store.cut_versions import CutVersion, WholeVersion
@@ -346,3 +348,86 @@ def test_rows_of_a_table_that_stays_in_the_graph_cannot_have_fewer_bits(
     version.rank(yaml)
     with pytest.raises(Unsupported, match=rf"tables\['{table}'\].rows: f16: .*{reason}"):
         version.prepare()
+
+
+ONCE = """
+once (int64[N] item, float[N, 64] profile) => (float[N, 1] score)
+{
+  i = Gather(items, item)
+  p = Gemm(profile, deep, b)
+  f = Relu(p)
+  all = Concat <axis: int = 1> (f, i)
+  h = MatMul(all, w)
+  a = Relu(h)
+  s = MatMul(a, v)
+  score = Sigmoid(s)
+}
+"""
+
+
+def once() -> Batch:
+    rng = np.random.default_rng(6)
+    shapes = {
+        "items": (500, 32),
+        "deep": (64, WIDE),
+        "b": (WIDE,),
+        "w": (WIDE + 32, 64),
+        "v": (64, 1),
+    }
+    return {name: rng.normal(scale=0.1, size=s).astype(np.float32) for name, s in shapes.items()}
+
+
+@pytest.mark.parametrize("yaml", [INT8, DYNAMIC], ids=["int8", "int8_dynamic"])
+def test_users_are_computed_once_in_int8(version: Version, yaml: str) -> None:
+    prepared = version.write(ONCE, f"user_inputs: [profile]\n{yaml}", once()).prepare()
+
+    cut = prepared.cut
+    assert isinstance(cut, CutVersion)
+    assert cut.layers == 2
+    assert prepared.model.rows.can_merge == (yaml == INT8)
+    rng = np.random.default_rng(7)
+    one = rng.random((1, 64), np.float32)
+    many = rng.random((40, 64), np.float32)
+    for profile in (np.broadcast_to(one, (40, 64)), many):
+        batch: Batch = {"item": rng.integers(0, 500, 40), "profile": profile}
+        off = np.abs(scores(prepared, batch) - version.original(batch)).max()
+        assert 0 < off <= 0.02
+
+
+def test_weights_that_lie_beside_a_graph_are_quantised(version: Version) -> None:
+    version.dense()
+    path = version.folder / "model.onnx"
+    model = onnx.load(path)
+    convert_model_to_external_data(model, location="weights.bin", size_threshold=0)
+    onnx.save(model, path)
+    prepared = version.prepare()
+    assert isinstance(prepared.reduced, ReducedVersion)
+    batch = {"x": np.random.default_rng(3).random((64, 32), np.float32)}
+    assert 0 < np.abs(scores(prepared, batch) - version.original(batch)).max() <= 0.02
+
+
+def test_new_weights_beside_a_graph_are_another_graph(version: Version) -> None:
+    paths = set()
+    for seed in (1, 2):
+        version.write(DENSE, INT8, weights(32, seed))
+        model = onnx.load(version.folder / "model.onnx")
+        convert_model_to_external_data(model, location="weights.bin", size_threshold=0)
+        (version.folder / "weights.bin").unlink(missing_ok=True)
+        onnx.save(model, version.folder / "model.onnx")
+        paths.add(version.prepare().model.path)
+    assert len(paths) == 2
+
+
+def test_a_fault_leaves_a_version_in_f32(
+    version: Version, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(source: object) -> object:
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr(calibration, "observe", fails)
+    prepared = version.dense().prepare()
+    assert prepared.notes == (
+        "it computes in f32: RuntimeError while it was reduced; the log of the loader says where",
+    )
+    assert prepared.model.path == (version.folder / "model.onnx").resolve()
+    assert "planted" in caplog.text
