@@ -5,6 +5,7 @@ from dataclasses import replace
 import onnx_ir as ir
 from onnx_ir.passes import common as library
 
+from anabranch_graph_opt.bags.finding import find_bags
 from anabranch_graph_opt.cutting.buffer_views import BufferViewsPass
 from anabranch_graph_opt.cutting.cut import Cut, cut_lookups
 from anabranch_graph_opt.model_source import ModelSource, open_model
@@ -14,6 +15,7 @@ from anabranch_graph_opt.passes.normalising import normalise
 from anabranch_graph_opt.placement.finding import find_lookups
 from anabranch_graph_opt.precision.dense_precision import Int8Precision
 from anabranch_graph_opt.row_axes import RowAxes, resolve_row_axes
+from anabranch_graph_opt.running import ModelRunner
 from anabranch_graph_opt.signature import Signature, read_signature
 from anabranch_graph_opt.structure_hashes import structure_hash
 from anabranch_graph_opt.user_side.known_sizes import KnownSizesPass
@@ -25,7 +27,10 @@ __all__ = ["optimize"]
 
 
 def optimize(
-    source: ModelSource, options: OptimizeOptions, precision: Int8Precision | None = None
+    source: ModelSource,
+    options: OptimizeOptions,
+    precision: Int8Precision | None = None,
+    runner: ModelRunner | None = None,
 ) -> Optimized:
     """Return the optimised form of a model; nothing is promised before it was compared.
 
@@ -36,6 +41,8 @@ def optimize(
         options: of its owner.
         precision: how layers compute where `dense` of the options is not f32; what activations
             are has to be seen first.
+        runner: runs parts of the model, to prove what they compute; by default the reference
+            implementation of ONNX.
 
     Raises:
         ValueError: `precision` does not fit `dense` of the options.
@@ -52,14 +59,15 @@ def optimize(
     reduced = () if precision is None else precision.apply(normalised.model)
     found = find_lookups(normalised.model, options.min_table_bytes)
     users = _users(signature, axes, options)
-    cut = cut_lookups(normalised.model, found, axes, users)
+    bags = find_bags(normalised.model, found, axes, normalised.weights, runner)
+    cut = cut_lookups(normalised.model, found, axes, users, bags)
     split = _split(cut, users, axes)
     dense, user = cut.dense, None
     if isinstance(split, UserSplit):
         dense, user = split.dense, split.user
     elif users:  # a lookup once per user does not pay for itself
         note = f"nothing is computed once per user: {split}"
-        by_row = optimize(source, replace(options, user_once=False), precision)
+        by_row = optimize(source, replace(options, user_once=False), precision, runner)
         return replace(by_row, notes=(note,))
     graphs = [graph for graph in (dense, cut.prelude, user) if graph is not None]
     made = {buffer.name for buffer in cut.buffers} | {USER_INDEX}

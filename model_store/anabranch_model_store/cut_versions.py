@@ -53,7 +53,7 @@ from anabranch_wire.plan import Graphs, Plan, PlanInput, PlanTable, Source
 
 __all__ = ["CutVersion", "WholeVersion", "cut_version"]
 
-_FORMAT: Final = "cut 2"
+_FORMAT: Final = "cut 3"
 _DENSE: Final = "dense.onnx"
 _PRELUDE: Final = "prelude.onnx"
 _USER: Final = "user.onnx"
@@ -140,7 +140,7 @@ def cut_version(
     """
     options = _options(contents, meaning)
     try:
-        optimized = optimize(contents.graph, options)
+        optimized = optimize(contents.graph, options, None, runner)
     except Exception as error:  # whatever it is, the version was found good as it is
         return WholeVersion((), fault_note(error))
     check_cut_tables(optimized, meaning.tables)
@@ -204,7 +204,7 @@ class _Making:
         if optimized.user is None:
             return made
         by_row = replace(options, user_once=False)
-        other = self._make(optimize(self.contents.graph, by_row, precision), precision)
+        other = self._make(optimize(self.contents.graph, by_row, precision, self.runner), precision)
         return made if made.seconds <= other.seconds else other
 
     def reduced(self, options: OptimizeOptions, optimized: Optimized) -> CutVersion:
@@ -229,7 +229,7 @@ class _Making:
             if isinstance(calibration, Calibration):
                 fewer = replace(options, dense=meaning.optimize.dense)
                 precision = calibration.precision
-                reduced = optimize(contents.graph, fewer, precision)
+                reduced = optimize(contents.graph, fewer, precision, self.runner)
                 return self.shown(self.fastest(fewer, reduced, precision), calibration)
             note = calibration.note
         except InvalidInput as error:

@@ -238,6 +238,13 @@ class _Bound(NamedTuple):
     arguments: LookupArguments
 
 
+class _Gathered(NamedTuple):
+    """Columns of an input, and a copy of them without gaps."""
+
+    columns: Array
+    array: Array
+
+
 class CutStage:
     """Staging memory of one combination of shapes; see `Stage`.
 
@@ -258,6 +265,7 @@ class CutStage:
         "_counted",
         "_counts",
         "_cut",
+        "_gathered",
         "_lock",
         "_made",
         "_prelude",
@@ -302,6 +310,7 @@ class CutStage:
         self._made: Sequence[Array] = ()
         self._lock = lock
         self._bound: _Bound | None = None
+        self._gathered: dict[int, _Gathered] = {}
         self._counted = np.zeros((2, len(cut.reads)), np.uint64)
 
     @property
@@ -323,6 +332,8 @@ class CutStage:
         bound = self._bound
         if bound is None or bound.plan is not source.plan:
             bound = self._bind(source.plan)
+        for columns, array in self._gathered.values():
+            np.copyto(array, columns)
         rows, users = self._counts
         source.plan.run(bound.arguments, source.view.version, rows, users=users)
 
@@ -361,12 +372,14 @@ class CutStage:
             for index, array in zip(cut.prelude_inputs, self._prelude.inputs, strict=True):
                 if index in holders:
                     found[index] = array
-        for lookup, read in zip(cut.plan.lookups, cut.reads, strict=True):
-            index = read.index
-            is_by_row = lookup.side == "row" and not read.of_prelude
-            if is_by_row and index in holders and index not in found:
-                shape = (rows, *self.inputs[index].shape[1:])
-                found[index] = _array(shape, cut.inputs[index])
+        for lookup, *reads in zip(cut.plan.lookups, cut.reads, cut.weights, strict=True):
+            for read in reads:
+                if read is None or read.of_prelude or lookup.side != "row":
+                    continue
+                index = read.index
+                if index in holders and index not in found:
+                    shape = (rows, *self.inputs[index].shape[1:])
+                    found[index] = _array(shape, cut.inputs[index])
         return found
 
     def _buffer(self, index: int, position: int | None) -> Array:
@@ -384,34 +397,47 @@ class CutStage:
             if self.inputs[index] is not array and index not in self._by_row:
                 array[...] = self.inputs[index]
         prelude.enqueue()
-        made = prelude.outputs()
-        bound = self._bound
-        if bound is not None and not _are_same(made, self._made):
-            for index, read in enumerate(self._cut.reads):
-                if read.of_prelude:
-                    bound.arguments.bind(index, self._ids(made[read.index], read, index))
+        made, before = prelude.outputs(), self._made
         self._made = made
+        bound = self._bound
+        if bound is not None and not _are_same(made, before):
+            for index, reads in enumerate(zip(self._cut.reads, self._cut.weights, strict=True)):
+                if any([read is not None and read.of_prelude for read in reads]):
+                    arrays = self._feature(index)
+                    bound.arguments.bind(index, arrays.ids, None, arrays.weights)
 
     def _bind(self, plan: LookupPlan) -> "_Bound":
         """Bind the lookups of a plan to the memory of this stage."""
-        features = []
-        for index, read in enumerate(self._cut.reads):
-            if read.of_prelude:
-                array = self._made[read.index]
-            elif self._cut.plan.lookups[index].side == "row":
-                array = self._by_row.get(read.index, self.inputs[read.index])
-            else:
-                array = self.inputs[read.index]
-            features.append(FeatureArrays(self._ids(array, read, index)))
+        features = [self._feature(index) for index in range(len(self._cut.reads))]
         bound = _Bound(plan, plan.arguments(features, self._buffers))
         with self._lock:  # another thread may let go of the plan before, or be counting
             self._counted = self.counts()
             self._bound = bound
         return bound
 
-    def _ids(self, array: Array, read: IdRead, lookup: int) -> Array:
-        """Return the ids of a lookup as (rows, ids), a view."""
-        rows = self._counts.of(self._cut.plan.lookups[lookup].side)
+    def _feature(self, lookup: int) -> FeatureArrays:
+        """Return what a lookup reads."""
+        ids = self._elements(self._cut.reads[lookup], lookup)
+        read = self._cut.weights[lookup]
+        if read is None:
+            return FeatureArrays(ids)
+        weights = self._elements(read, lookup)
+        if not weights.flags.c_contiguous:  # columns among others: kernels want one after another
+            gathered = _Gathered(weights, weights.copy())
+            self._gathered[lookup] = gathered
+            weights = gathered.array
+        return FeatureArrays(ids, None, weights.reshape(-1))
+
+    def _elements(self, read: IdRead, lookup: int) -> Array:
+        """Return the ids or weights of a lookup as (rows, ids), a view."""
+        side = self._cut.plan.lookups[lookup].side
+        if read.of_prelude:
+            array = self._made[read.index]
+        elif side == "row":
+            array = self._by_row.get(read.index, self.inputs[read.index])
+        else:
+            array = self.inputs[read.index]
+        rows = self._counts.of(side)
         begin, end = read.columns
         flat = array.reshape(rows, -1) if rows else array.reshape(0, max(end, 1))
         return flat[:, begin:end]

@@ -2,9 +2,10 @@
 
 Callers send the inputs of the original. Rows of tables are looked up by elements of those inputs,
 or by what a prelude makes of them, and fill buffers that the dense graph takes instead of tables.
+So it is with the weights of ids, where rows are pooled.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from anabranch_runtime.store import IdType
 from anabranch_wire.errors import InvalidInput, Unsupported
-from anabranch_wire.lookups import Lookup
+from anabranch_wire.lookups import Lookup, Values
 from anabranch_wire.plan import Plan
 from anabranch_wire.tensors import Datatype, TensorSpec
 
@@ -31,7 +32,7 @@ _ID_TYPES: Final[Mapping[Datatype, IdType]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class IdRead:
-    """Where one lookup reads its ids.
+    """Where one lookup reads its ids, or the weights of its ids.
 
     Attributes:
         of_prelude: whether in an output of the prelude, else in an input of the original.
@@ -73,13 +74,14 @@ class CutModel:
         plan: its lookups.
         inputs: of the original.
         dense: the graph that is left; what is known about rows is said of the original.
-        prelude: makes ids; None where the plan says all.
+        prelude: makes ids and weights; None where the plan says all.
         user: what runs once per user; None where all runs per row.
         passed: per input of the dense graph the input of the original that it is; None for others.
         buffers: per buffer of the plan the input of the dense graph that it is; None for those of
             the user's graph.
         prelude_inputs: per input of the prelude the input of the original that it is.
-        reads: per lookup of the plan.
+        reads: ids, per lookup of the plan.
+        weights: of those ids, float32; None where all are 1.
         id_types: name of an input or of a prelude's output -> type of the ids in it.
     """
 
@@ -92,6 +94,7 @@ class CutModel:
     buffers: tuple[int | None, ...]
     prelude_inputs: tuple[int, ...]
     reads: tuple[IdRead, ...]
+    weights: tuple[IdRead | None, ...]
     id_types: Mapping[str, IdType]
 
     @property
@@ -120,7 +123,7 @@ def cut_model(
 
     Raises:
         InvalidInput: plan and graphs contradict each other.
-        Unsupported: the plan has bags.
+        Unsupported: the plan has bags of varying length.
     """
     for what, path, graph in (
         ("prelude", plan.graphs.prelude, prelude),
@@ -142,7 +145,8 @@ def cut_model(
     for spec in taken:
         if spec.name not in positions:
             raise InvalidInput(f"plan.json: the prelude takes {spec.name!r}, which is no input")
-    reads, types = _reads(plan, inputs, prelude)
+    made = () if prelude is None else prelude.outputs
+    reads, types = _reads(plan, inputs, made)
     return CutModel(
         plan=plan,
         inputs=tuple(inputs),
@@ -153,6 +157,7 @@ def cut_model(
         buffers=buffers,
         prelude_inputs=tuple(positions[spec.name] for spec in taken),
         reads=reads,
+        weights=tuple(_weights(plan, inputs, made)),
         id_types=MappingProxyType(types),
     )
 
@@ -206,27 +211,17 @@ def _passed(
 
 
 def _reads(
-    plan: Plan, inputs: Sequence[TensorSpec], prelude: "DenseModel | None"
+    plan: Plan, inputs: Sequence[TensorSpec], made: Sequence[TensorSpec]
 ) -> tuple[tuple[IdRead, ...], dict[str, IdType]]:
     """Return where lookups read their ids, and of which type those are."""
-    positions = {spec.name: index for index, spec in enumerate(inputs)}
-    made = {} if prelude is None else {spec.name: i for i, spec in enumerate(prelude.outputs)}
     reads: list[IdRead] = []
     types: dict[str, IdType] = {}
     for index, lookup in enumerate(plan.lookups):
         where = f"plan.json: lookups[{index}]"
-        if lookup.lengths is not None or lookup.weights is not None:
-            raise Unsupported(f"{where}: bags of a graph's own inputs are not looked up yet")
+        if lookup.lengths is not None:
+            raise Unsupported(f"{where}: bags of varying length in a graph are not looked up yet")
         name = lookup.ids.input
-        if name in made:
-            assert prelude is not None
-            spec = prelude.outputs[made[name]]
-            read = IdRead(True, made[name], _columns(lookup, spec, where))
-        elif name in positions:
-            spec = inputs[positions[name]]
-            read = IdRead(False, positions[name], _columns(lookup, spec, where))
-        else:
-            raise InvalidInput(f"{where}: there is no input {name!r}")
+        read, spec = _read(lookup.ids, lookup, inputs, made, where)
         if spec.datatype not in _ID_TYPES:
             raise Unsupported(f"{where}: ids of type {spec.datatype} in {name!r} are not looked up")
         types[name] = _ID_TYPES[spec.datatype]
@@ -234,12 +229,43 @@ def _reads(
     return tuple(reads), types
 
 
-def _columns(lookup: Lookup, spec: TensorSpec, where: str) -> tuple[int, int]:
-    """Return which elements of a row hold the ids; a tensor that all rows share is one row."""
+def _weights(
+    plan: Plan, inputs: Sequence[TensorSpec], made: Sequence[TensorSpec]
+) -> Iterator[IdRead | None]:
+    """Yield where lookups read the weights of their ids."""
+    for index, lookup in enumerate(plan.lookups):
+        where = f"plan.json: lookups[{index}].weights"
+        if lookup.weights is None:
+            yield None
+            continue
+        read, spec = _read(lookup.weights, lookup, inputs, made, where)
+        if spec.datatype != "FP32":
+            raise Unsupported(f"{where}: {spec.datatype} in {spec.name!r}; weights are FP32")
+        yield read
+
+
+def _read(
+    values: Values,
+    lookup: Lookup,
+    inputs: Sequence[TensorSpec],
+    made: Sequence[TensorSpec],
+    where: str,
+) -> tuple[IdRead, TensorSpec]:
+    """Return where a lookup reads, and what is said of that tensor."""
+    for of_prelude, specs in ((True, made), (False, inputs)):
+        for index, spec in enumerate(specs):
+            if spec.name == values.input:
+                columns = _columns(values, lookup, spec, where)
+                return IdRead(of_prelude, index, columns), spec
+    raise InvalidInput(f"{where}: there is no input {values.input!r}")
+
+
+def _columns(values: Values, lookup: Lookup, spec: TensorSpec, where: str) -> tuple[int, int]:
+    """Return which elements of a row are read; a tensor that all rows share is one row."""
     has_rows = lookup.side == "row" or spec.shape[:1] == (-1,)
     sizes = spec.shape[1:] if has_rows else spec.shape
     length = prod(size for size in sizes if size != -1)
-    begin, end = (0, length) if lookup.ids.columns is None else lookup.ids.columns
+    begin, end = (0, length) if values.columns is None else values.columns
     if -1 in sizes or end > length or end - begin != lookup.max_length:
         raise InvalidInput(
             f"{where}: elements {begin} to {end} of a row of {spec.name!r} {spec.shape_text} are "

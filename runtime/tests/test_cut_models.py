@@ -181,16 +181,50 @@ def test_a_dense_graph_takes_what_was_computed_once(
         cut_model(cut_plan(), INPUTS, less, prelude, user, USER_NAMES)
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [{"lengths": Lengths(input="n")}, {"weights": Values(input="w")}],
-    ids=["bags", "weights"],
-)
-def test_bags_are_not_supported(
-    parts: tuple[DenseModel, DenseModel, DenseModel], fields: dict[str, object]
+def test_bags_of_varying_length_are_not_supported(
+    parts: tuple[DenseModel, DenseModel, DenseModel],
 ) -> None:
-    with pytest.raises(Unsupported, match=r"lookups\[0\]: bags"):
-        cut_model(with_lookup(cut_plan(), 0, **fields), INPUTS, *parts, USER_NAMES)
+    plan = with_lookup(cut_plan(), 0, lengths=Lengths(input="n"))
+    with pytest.raises(Unsupported, match=r"lookups\[0\]: bags of varying length"):
+        cut_model(plan, INPUTS, *parts, USER_NAMES)
+
+
+def test_weights_are_columns_of_an_input_or_made_by_the_prelude(
+    parts: tuple[DenseModel, DenseModel, DenseModel],
+) -> None:
+    dense, prelude, user = parts
+    inputs = (*INPUTS, TensorSpec("w", "FP32", (-1, 5)))
+    made = replace(prelude, outputs=(*prelude.outputs, TensorSpec("v", "FP32", (-1, 2))))
+    plan = with_lookup(cut_plan(), 0, combiner="sum", weights=Values(input="w", columns=(1, 3)))
+
+    cut = cut_model(plan, inputs, dense, made, user, USER_NAMES)
+    other = with_lookup(plan, 0, combiner="sum", weights=Values(input="v"))
+
+    assert cut.weights == (IdRead(of_prelude=False, index=5, columns=(1, 3)), None, None)
+    assert cut_model(other, inputs, dense, made, user, USER_NAMES).weights[0] == IdRead(
+        of_prelude=True, index=1, columns=(0, 2)
+    )
+
+
+@pytest.mark.parametrize(
+    ("weights", "error", "words"),
+    [
+        (Values(input="gone"), InvalidInput, "there is no input 'gone'"),
+        (Values(input="w"), InvalidInput, "elements 0 to 5 of a row of 'w' .* not the 2 "),
+        (Values(input="n"), Unsupported, "INT64 in 'n'; weights are FP32"),
+    ],
+)
+def test_weights_that_do_not_fit_are_refused(
+    parts: tuple[DenseModel, DenseModel, DenseModel],
+    weights: Values,
+    error: type[Exception],
+    words: str,
+) -> None:
+    inputs = (*INPUTS, TensorSpec("w", "FP32", (-1, 5)), TensorSpec("n", "INT64", (-1, 2)))
+    plan = with_lookup(cut_plan(), 0, combiner="sum", weights=weights)
+
+    with pytest.raises(error, match=rf"^plan.json: lookups\[0\].weights: {words}"):
+        cut_model(plan, inputs, *parts, USER_NAMES)
 
 
 @pytest.mark.parametrize("datatype", ["FP16", "BOOL", "UINT8", "BYTES"])

@@ -19,7 +19,7 @@ def in_column_order(graph: ir.Graph, requests: Sequence[CutRequest]) -> tuple[Cu
     the graph.
     """
     numbers = {node: index for index, node in enumerate(graph)}
-    places = {request: _places(request.found.output, numbers) for request in requests}
+    places = {request: _places(request.output, numbers) for request in requests}
     sizes: dict[int, int] = {}
     for request in requests:
         for concat, _ in places[request]:

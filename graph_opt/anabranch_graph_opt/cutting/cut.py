@@ -2,28 +2,32 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Final
 
 import onnx_ir as ir
 from onnx_ir.passes import common as library
 
+from anabranch_graph_opt.bags.found_bags import Bag
 from anabranch_graph_opt.cutting.buffer_views import BufferViewsPass
 from anabranch_graph_opt.cutting.column_order import in_column_order
+from anabranch_graph_opt.cutting.poolings import fitting_bags, poolings
 from anabranch_graph_opt.cutting.preludes import extract_prelude
-from anabranch_graph_opt.cutting.requests import CutRequest
+from anabranch_graph_opt.cutting.requests import CutRequest, Pooling
 from anabranch_graph_opt.cutting.table_rows import ELEMENTS_DIFFER, of_table_rows
 from anabranch_graph_opt.graph_constants import integers
 from anabranch_graph_opt.optimized import TableSource
 from anabranch_graph_opt.placement.found import FoundLookup
 from anabranch_graph_opt.placement.id_grids import GridFinder, IdGrid
 from anabranch_graph_opt.row_axes import RowAxes
-from anabranch_wire.lookups import Ids, Lookup, Output, Side
+from anabranch_wire.lookups import Ids, Lookup, Output, Side, Values
 from anabranch_wire.plan import Buffer
 
 __all__ = ["Cut", "cut_lookups"]
 
 _NAMES: Final[Mapping[str, str]] = {"row": "ab_rows", "user": "ab_user", "shared": "ab_shared"}
 """Buffers of rows, of users, and of what all rows of a request share."""
+_NO_BAGS: Final[Mapping[ir.Value, Bag]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,6 +58,7 @@ def cut_lookups(
     found: Sequence[FoundLookup],
     axes: RowAxes,
     users: frozenset[str] = frozenset(),
+    bags: Mapping[ir.Value, Bag] = _NO_BAGS,
 ) -> Cut:
     """Cut lookups out of a normalised model, which is changed.
 
@@ -64,12 +69,16 @@ def cut_lookups(
         axes: what axis 0 of the inputs counts.
         users: inputs that hold one user for many rows: lookups of those alone get a buffer of their
             own, which has rows as all the others have in the graph that is returned.
+        bags: rows of lookups -> what they are pooled to. What the plan can say of them is pooled by
+            the lookup, others stay sequences.
     """
-    grids, prelude, refused = _grids(model, found, axes)
+    grids, pooled, prelude, refused = _grids(model, found, axes, users, bags)
     judged = tuple(
         replace(each, reason=refused[each]) if each in refused else each for each in found
     )
-    requests = [CutRequest(each, grids[each], users) for each in judged if each.is_cut]
+    requests = [
+        CutRequest(each, grids[each], users, pooled.get(each)) for each in judged if each.is_cut
+    ]
     ordered = in_column_order(model.graph, requests)
     tables = {request.table: index for index, request in enumerate(_first_of_table(ordered))}
     buffers, places = _buffers(model.graph, ordered)
@@ -96,14 +105,23 @@ def cut_lookups(
         buffers=tuple(buffers),
         lookups=tuple(lookups),
         found=judged,
-        sources=tuple(_words(grids.get(each)) for each in found),
+        sources=tuple(_words(grids.get(each), pooled.get(each)) for each in found),
     )
 
 
 def _grids(
-    model: ir.Model, found: Sequence[FoundLookup], axes: RowAxes
-) -> tuple[dict[FoundLookup, IdGrid], ir.Model | None, dict[FoundLookup, str]]:
-    """Return the grids of lookups, a prelude for those that need it, and why others have none."""
+    model: ir.Model,
+    found: Sequence[FoundLookup],
+    axes: RowAxes,
+    users: frozenset[str],
+    bags: Mapping[ir.Value, Bag],
+) -> tuple[
+    dict[FoundLookup, IdGrid],
+    dict[FoundLookup, Pooling],
+    ir.Model | None,
+    dict[FoundLookup, str],
+]:
+    """Return grids of lookups and how they pool, a prelude for those that need it, and refusals."""
     finder = GridFinder(model, axes)
     followed: dict[ir.Value, IdGrid] = {}
     computed: dict[ir.Value, None] = {}
@@ -119,19 +137,24 @@ def _grids(
             refused[each] = ELEMENTS_DIFFER
         else:
             computed[each.ids] = None
-    prelude = extract_prelude(model, list(computed), axes.kinds)
+    fitting = fitting_bags(bags, found, followed, finder, users)
+    joined = [ids for ids in fitting.joined if ids not in computed]
+    prelude = extract_prelude(model, [*computed, *joined], axes.kinds, fitting.computed)
     for each in found:
         if not each.is_cut or each in refused:
             continue
-        if each.ids in prelude.refused:
+        if each.ids in prelude.refused and each.ids not in followed:
             refused[each] = prelude.refused[each.ids]
             continue
-        narrowed = of_table_rows(each, followed.get(each.ids) or prelude.grids[each.ids])
+        grid = followed.get(each.ids)
+        if grid is None or (fitting.is_joined(each) and each.ids in prelude.grids):
+            grid = prelude.grids[each.ids]
+        narrowed = of_table_rows(each, grid)
         if isinstance(narrowed, str):
             refused[each] = narrowed
         else:
             grids[each] = narrowed
-    return grids, prelude.model, refused
+    return grids, poolings(fitting, grids, prelude.grids), prelude.model, refused
 
 
 def _first_of_table(requests: Sequence[CutRequest]) -> list[CutRequest]:
@@ -190,6 +213,7 @@ def _lookups(
     request: CutRequest, table: int, buffer: int, column: int, lengths: Mapping[str, int]
 ) -> list[Lookup]:
     lookups = []
+    pooling = request.pooling
     for run in request.grid.runs:
         is_whole = run.columns == (0, lengths.get(run.source))
         lookups.append(
@@ -202,13 +226,22 @@ def _lookups(
                     cast=run.cast,
                     add=run.add,
                 ),
-                combiner="none",
+                combiner="none" if pooling is None else pooling.combiner,
+                weights=None if pooling is None else _weights(pooling, lengths),
                 max_length=run.length,
                 output=Output(buffer=buffer, column=column),
             )
         )
         column += run.length * request.dim
     return lookups
+
+
+def _weights(pooling: Pooling, lengths: Mapping[str, int]) -> Values | None:
+    run = pooling.weights
+    if run is None:
+        return None
+    is_whole = run.columns == (0, lengths.get(run.source, run.length))
+    return Values(input=run.source, columns=None if is_whole else run.columns)
 
 
 def _row_lengths(graph: ir.Graph) -> dict[str, int]:
@@ -225,9 +258,10 @@ def _row_lengths(graph: ir.Graph) -> dict[str, int]:
 def _replace(
     graph: ir.Graph, request: CutRequest, source: ir.Value, width: int, column: int
 ) -> None:
-    """Read the rows of a lookup out of a buffer, in the shape in which the graph had them."""
-    old = request.found.output
-    node = request.found.node
+    """Read what was looked up out of a buffer, in the shape in which the graph had it."""
+    old = request.output
+    node = old.producer()
+    assert node is not None
     grid, dim = request.grid, request.dim
     new: list[ir.Node] = []
 
@@ -243,14 +277,15 @@ def _replace(
         bounds = [integers(graph, [each]) for each in (column, end, 1)]
         value = add("Slice", [value, *bounds])
     has_rows = grid.row_axis is not None
-    shape = [0 if has_rows else 1, *grid.shape, dim]
+    inner = (*grid.shape, dim) if request.pooling is None else request.pooling.shape
+    shape = [0 if has_rows else 1, *inner]
     if len(shape) != 2 or not has_rows:
         value = add("Reshape", [value, integers(graph, shape if has_rows else shape[1:])])
     if grid.row_axis:
         rank = len(shape)
         order = [*range(1, grid.row_axis + 1), 0, *range(grid.row_axis + 1, rank)]
         value = add("Transpose", [value], perm=order)
-    if grid.block > 1:
+    if grid.block > 1 and request.pooling is None:
         assert grid.row_axis is not None
         at = grid.row_axis
         merged = [*grid.shape[:at], -1, *grid.shape[at + 1 :], dim]
@@ -278,11 +313,15 @@ def _table(value: ir.Value) -> TableSource:
     return TableSource(str(value.name), value.const_value)
 
 
-def _words(grid: IdGrid | None) -> str:
+def _words(grid: IdGrid | None, pooling: Pooling | None) -> str:
     if grid is None:
         return ""
     words = []
     for run in grid.runs:
         shift = f" + {run.add}" if run.add > 0 else f" - {-run.add}" if run.add else ""
         words.append(f"{run.source}[{run.columns[0]}:{run.columns[1]}]{shift}")
-    return ", ".join(words)
+    joined = ", ".join(words)
+    if pooling is None:
+        return joined
+    factors = "" if pooling.weights is None else f", weights {pooling.weights.source}"
+    return f"{pooling.combiner} of {joined}{factors}"

@@ -1,4 +1,7 @@
-"""The part of a graph that makes ids which the plan cannot say: it runs before the lookups."""
+"""The part of a graph that makes ids and weights which the plan cannot say.
+
+It runs before the lookups.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,17 +18,19 @@ from anabranch_wire.errors import AnabranchError
 
 __all__ = ["Prelude", "extract_prelude"]
 
-_PREFIX: Final = "ab_ids_"
+_IDS: Final = "ab_ids_"
+_WEIGHTS: Final = "ab_weights_"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prelude:
-    """Ids that are computed before the lookups.
+    """Ids, and weights of ids, that are computed before the lookups.
 
     Attributes:
-        model: takes graph inputs, gives int64 [rows, ids]; None where nothing is left to compute.
-        grids: tensor of ids -> its grid, out of an output of `model`.
-        refused: tensor of ids -> why it cannot be computed apart.
+        model: takes graph inputs, gives int64 [rows, ids], and float32 [rows, ids] of weights; None
+            where nothing is left to compute.
+        grids: tensor -> its grid, out of an output of `model`.
+        refused: tensor -> why it cannot be computed apart.
     """
 
     model: ir.Model | None
@@ -34,9 +39,12 @@ class Prelude:
 
 
 def extract_prelude(
-    model: ir.Model, ids: Sequence[ir.Value], axes: Mapping[str, InputAxis]
+    model: ir.Model,
+    ids: Sequence[ir.Value],
+    axes: Mapping[str, InputAxis],
+    weights: Sequence[ir.Value] = (),
 ) -> Prelude:
-    """Return a model that computes tensors of ids from the inputs of `model`.
+    """Return a model that computes tensors of ids, and of weights, from the inputs of `model`.
 
     Only what is proven to keep the rows of a batch apart is computed apart.
 
@@ -44,11 +52,14 @@ def extract_prelude(
         model: in normal form; it is not changed.
         ids: distinct integer tensors of its main graph.
         axes: what axis 0 of its inputs counts.
+        weights: distinct float32 tensors of it.
     """
     grids: dict[ir.Value, IdGrid] = {}
     refused: dict[ir.Value, str] = {}
-    for index, value in enumerate(ids):
-        found = _grid_of(model, value, axes, f"{_PREFIX}{index}")
+    names = [f"{_IDS}{index}" for index in range(len(ids))]
+    names += [f"{_WEIGHTS}{index}" for index in range(len(weights))]
+    for name, value in zip(names, [*ids, *weights], strict=True):
+        found = _grid_of(model, value, axes, name)
         if isinstance(found, IdGrid):
             grids[value] = found
         else:
@@ -92,8 +103,10 @@ def _computing(model: ir.Model, grids: Mapping[ir.Value, IdGrid]) -> ir.Model:
         value = graph.outputs[index]
         rank = len(grid.shape) + 1
         new: list[ir.Node] = []
-        if value.dtype is not ir.DataType.INT64:
-            new.append(ir.node("Cast", [value], {"to": ir.DataType.INT64}))
+        name = grid.runs[0].source
+        dtype = ir.DataType.FLOAT if name.startswith(_WEIGHTS) else ir.DataType.INT64
+        if value.dtype is not dtype:
+            new.append(ir.node("Cast", [value], {"to": dtype}))
         if grid.row_axis:
             order = [grid.row_axis, *(axis for axis in range(rank) if axis != grid.row_axis)]
             source = new[-1].outputs[0] if new else value
@@ -102,13 +115,12 @@ def _computing(model: ir.Model, grids: Mapping[ir.Value, IdGrid]) -> ir.Model:
         count = grid.runs[0].length
         has_rows = grid.row_axis is not None
         new.append(ir.node("Reshape", [source, integers(graph, [-1 if has_rows else 1, count])]))
-        name = grid.runs[0].source
         for step, node in enumerate(new):
             node.outputs[0].name = f"{name}_{step}"
             graph.append(node)
         last = new[-1].outputs[0]
         last.name = name
-        last.type = ir.TensorType(ir.DataType.INT64)
+        last.type = ir.TensorType(dtype)
         last.shape = ir.Shape([None if has_rows else 1, count])
         graph.outputs[index] = last
     return part

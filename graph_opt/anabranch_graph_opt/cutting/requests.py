@@ -5,11 +5,29 @@ from math import prod
 
 import onnx_ir as ir
 
+from anabranch_graph_opt.bags.found_bags import Combiner
 from anabranch_graph_opt.placement.found import FoundLookup
-from anabranch_graph_opt.placement.id_grids import IdGrid
+from anabranch_graph_opt.placement.id_grids import IdGrid, IdRun
 from anabranch_wire.lookups import Side
 
-__all__ = ["CutRequest"]
+__all__ = ["CutRequest", "Pooling"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pooling:
+    """How the rows of a request become one before they leave the lookup.
+
+    Attributes:
+        output: value of the graph that the pooled row takes the place of.
+        shape: of one row of it.
+        combiner: how rows become one.
+        weights: a factor for each id; None: all are 1.
+    """
+
+    output: ir.Value
+    shape: tuple[int, ...]
+    combiner: Combiner
+    weights: IdRun | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -20,16 +38,23 @@ class CutRequest:
         found: the lookup.
         grid: its ids.
         users: inputs, and outputs of a prelude, that hold one user for many rows.
+        pooling: how its rows become one; None: all are wanted, side by side.
     """
 
     found: FoundLookup
     grid: IdGrid
     users: frozenset[str] = frozenset()
+    pooling: Pooling | None = None
 
     @property
     def table(self) -> ir.Value:
         """The initializer that is read."""
         return self.found.table
+
+    @property
+    def output(self) -> ir.Value:
+        """The value that what is looked up takes the place of."""
+        return self.found.output if self.pooling is None else self.pooling.output
 
     @property
     def dim(self) -> int:
@@ -56,4 +81,6 @@ class CutRequest:
     @property
     def columns(self) -> int:
         """Columns of a buffer that it fills."""
+        if self.pooling is not None:
+            return self.dim
         return prod(self.grid.shape) * self.dim

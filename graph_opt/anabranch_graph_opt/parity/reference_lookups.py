@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from anabranch_graph_opt.optimized import Optimized, TableSource
 from anabranch_graph_opt.running import Array
 from anabranch_wire.errors import InvalidInput
-from anabranch_wire.lookups import Lookup
+from anabranch_wire.lookups import Lookup, Values
 
 __all__ = ["look_up"]
 
@@ -17,7 +17,7 @@ def look_up(optimized: Optimized, arrays: Mapping[str, Array], rows: int) -> dic
     """Return the buffers of a batch.
 
     Args:
-        optimized: a model whose lookups keep rows side by side (no bags).
+        optimized: a model whose bags all have a fixed number of ids.
         arrays: inputs of the original, and outputs of the prelude.
         rows: of the batch.
 
@@ -35,7 +35,8 @@ def look_up(optimized: Optimized, arrays: Mapping[str, Array], rows: int) -> dic
     for lookup in optimized.lookups:
         out = buffers[names[lookup.output.buffer]]
         table = optimized.tables[lookup.table]
-        found = _rows(lookup, table, _ids(lookup, arrays, len(out)))
+        ids = _ids(lookup, arrays, len(out))
+        found = _pooled(lookup, _rows(lookup, table, ids), _weights(lookup, arrays, ids.shape))
         begin = lookup.output.column
         out[:, begin : begin + found.shape[1]] = found
     return buffers
@@ -43,18 +44,14 @@ def look_up(optimized: Optimized, arrays: Mapping[str, Array], rows: int) -> dic
 
 def _ids(lookup: Lookup, arrays: Mapping[str, Array], rows: int) -> NDArray[np.int64]:
     """Return int64 [rows, ids]."""
-    source = arrays[lookup.ids.input]
-    flat = source.reshape(rows, -1) if rows else source.reshape(0, lookup.max_length)
-    if lookup.ids.columns is not None and rows:
-        begin, end = lookup.ids.columns
-        flat = flat[:, begin:end]
+    flat = _columns(lookup.ids, arrays, rows, lookup.max_length)
     if lookup.ids.cast == "truncate" and not np.isfinite(flat).all():
         raise InvalidInput(f"ids {lookup.ids.input!r} hold numbers that are no integers")
     return flat.astype(np.int64) + lookup.ids.add
 
 
 def _rows(lookup: Lookup, table: TableSource, ids: NDArray[np.int64]) -> Array:
-    """Return the numbers of the rows of each batch row, side by side."""
+    """Return the rows of each batch row: [rows, ids, dim]."""
     outside = (ids < -table.rows) | (ids >= table.rows)
     if outside.any():
         raise InvalidInput(
@@ -63,4 +60,39 @@ def _rows(lookup: Lookup, table: TableSource, ids: NDArray[np.int64]) -> Array:
         )
     wanted = np.where(ids < 0, ids + table.rows, ids)
     found: Array = np.asarray(table.tensor.numpy()[wanted.reshape(-1)])
-    return found.reshape(len(ids), ids.shape[1] * table.dim)
+    return found.reshape(*ids.shape, table.dim)
+
+
+def _weights(
+    lookup: Lookup, arrays: Mapping[str, Array], shape: tuple[int, ...]
+) -> NDArray[np.float64]:
+    """Return a factor for each id."""
+    if lookup.weights is None:
+        return np.ones(shape)
+    flat = _columns(lookup.weights, arrays, shape[0], lookup.max_length)
+    return flat.astype(np.float64).reshape(shape)
+
+
+def _pooled(lookup: Lookup, found: Array, weights: NDArray[np.float64]) -> Array:
+    """Return [rows, columns]: the rows of each bag side by side, or what they become together."""
+    if lookup.combiner == "none":
+        return found.reshape(len(found), -1) if len(found) else np.empty((0, 0), found.dtype)
+    if lookup.combiner == "max":
+        return np.asarray(found.max(axis=1))
+    total = (found.astype(np.float64) * weights[:, :, None]).sum(axis=1)
+    if lookup.combiner in ("mean", "sqrtn"):
+        squares = np.sqrt(np.square(weights).sum(axis=1))
+        divisors = (weights.sum(axis=1) if lookup.combiner == "mean" else squares)[:, None]
+        # Nothing to divide by: the bag is empty, or its weights cancel out.
+        total = np.divide(total, divisors, out=np.zeros_like(total), where=divisors != 0)
+    return np.asarray(total.astype(found.dtype))
+
+
+def _columns(values: Values, arrays: Mapping[str, Array], rows: int, length: int) -> Array:
+    """Return the elements of each row that a lookup reads."""
+    source = arrays[values.input]
+    flat = source.reshape(rows, -1) if rows else source.reshape(0, length)
+    if values.columns is not None and rows:
+        begin, end = values.columns
+        flat = flat[:, begin:end]
+    return flat
