@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
+from anabranch_graph_opt.parity.sliced_originals import sliced_runner
 from anabranch_graph_opt.running import Array, ModelRunner
 from anabranch_model_store.cut_versions import CutVersion, WholeVersion, cut_version
 from anabranch_model_store.graph_trials import GraphTrial
@@ -56,6 +57,7 @@ from anabranch_model_store.version_contents import (
 from anabranch_model_store.version_files import VersionFiles, verify_version
 from anabranch_model_store.version_tables import DEFAULT_RESERVE, VersionTables, read_tables
 from anabranch_model_store.yaml_files import read_meaning
+from anabranch_runtime.backends.ort_runner import OrtModelRunner
 from anabranch_runtime.models import DenseModel, RowLayout
 from anabranch_wire.errors import NotFound, Unavailable
 from anabranch_wire.manifest import Manifest
@@ -162,6 +164,8 @@ def prepare_version(
     prepared, rows = (None, None) if opened is None else opened
     on_phase("comparing")
     with malformed_graphs_refused(onnx_file):
+        if is_cut:
+            runner = _without_tables(contents, runner)
         trial = GraphTrial(contents, meaning, deployment, runner)
         model, examples = trial.run(rows, tables)
         cut = None
@@ -258,6 +262,12 @@ def _open_rows(
         raise Unavailable(f"rows cannot be opened: {error.strerror or error}") from None
     features = tuple(feature.spec for feature in lookups.features)
     return prepared_store(path, trial.segment, lookups.plan, features), trial
+
+
+def _without_tables(contents: VersionContents, runner: ModelRunner) -> ModelRunner:
+    """Return what runs a version's graph on few rows without loading, or mapping, its tables."""
+    others = (OrtModelRunner(), OrtModelRunner())
+    return sliced_runner(contents.graph, contents.onnx_file.path, runner, others)
 
 
 def _is_cut(meaning: ModelMeaning, settings: StoreSettings | None) -> bool:
