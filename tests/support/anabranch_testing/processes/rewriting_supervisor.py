@@ -14,7 +14,7 @@ from anabranch_server.processes.plans import VersionPlan
 from anabranch_server.supervisor import process, start
 from anabranch_server.supervisor.stores import Stores
 from anabranch_testing.marked_rows import ROWS, TABLES, marking, marking_numbered
-from anabranch_wire.errors import AnabranchError
+from anabranch_wire.errors import AnabranchError, Unavailable
 from anabranch_wire.plan import decode
 
 _run_dir = Path()
@@ -44,15 +44,18 @@ class _RewritingStores(Stores):
         room = dict.fromkeys(range(len(TABLES)), ROWS)
         while True:
             wanted = _marker() + 1
+            newest = max(self.stores("m"), key=lambda each: each[0].version, default=None)
+            version = 1 if newest is None else newest[0].version
 
-            async def decide(epoch: int, wanted: int = wanted) -> None:
+            async def decide(epoch: int, wanted: int = wanted, version: int = version) -> None:
+                if max(each.version for each, _ in self.stores("m")) != version:
+                    # It waited for a switch to a newer version, which has the marker before.
+                    raise Unavailable("another version is the newest by now")
                 beside = _run_dir / "marker.new"
                 beside.write_text(str(wanted))
                 beside.rename(_run_dir / "marker")
 
             try:
-                newest = max(self.stores("m"), key=lambda each: each[0].version, default=None)
-                version = 1 if newest is None else newest[0].version
                 is_numbered = newest is not None and newest[1].tables[0].keys == "dense_id"
                 fill = (marking_numbered if is_numbered else marking)(float(wanted))
                 await self.change("m", version, fill, decide, room)
