@@ -15,11 +15,13 @@ from anabranch_server.commands.actions import load, reload, rollback, unload, un
 from anabranch_server.commands.demo import demo
 from anabranch_server.commands.doctor import doctor
 from anabranch_server.commands.inspect import inspect
+from anabranch_server.commands.optimize import optimize
 from anabranch_server.commands.publish import publish
 from anabranch_server.commands.rows import rows
 from anabranch_server.commands.score import score
 from anabranch_server.commands.serve import serve
 from anabranch_server.commands.status import status
+from anabranch_server.commands.verify import verify
 from anabranch_wire.errors import AnabranchError, InvalidInput
 
 __all__ = ["app", "main"]
@@ -34,7 +36,8 @@ app = typer.Typer(
 )
 
 _COMMANDS: Final = (
-    serve, demo, score, publish, inspect, status, load, unload, reload, rollback, unpin, doctor,
+    serve, demo, score, optimize, publish, verify, inspect, status, load, unload, reload, rollback,
+    unpin, doctor,
 )  # fmt: skip
 
 for command in _COMMANDS:

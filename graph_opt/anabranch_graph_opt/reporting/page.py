@@ -1,7 +1,6 @@
 """A report as one page of HTML that needs nothing but itself."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from html import escape
 from typing import Final
 
 from anabranch_graph_opt.reporting.picture import picture
@@ -11,6 +10,7 @@ from anabranch_graph_opt.reporting.words import (
     bytes_text,
     headline,
     input_text,
+    marked,
     parity_text,
 )
 
@@ -49,11 +49,11 @@ def html_report(report: Report) -> str:
 
 
 def _parts(report: Report) -> Iterator[str]:
-    yield f"{_HEAD}<title>{escape(report.model)}: optimizer report</title>"
+    yield f"{_HEAD}<title>{marked(report.model)}: optimizer report</title>"
     yield f"<style>{_STYLE}</style>\n</head>\n<body>"
-    yield f"<h1>{escape(report.model)}</h1>"
-    yield f"<p><strong>{escape(headline(report))}</strong></p>"
-    yield f"<p>{escape(parity_text(report))}</p>"
+    yield f"<h1>{marked(report.model)}</h1>"
+    yield f"<p><strong>{marked(headline(report))}</strong></p>"
+    yield f"<p>{marked(parity_text(report))}</p>"
     yield f"<figure>\n{picture(report)}\n</figure>"
     if report.left:
         yield "<h2>Lookups left in the graph</h2>"
@@ -100,11 +100,11 @@ def _parts(report: Report) -> Iterator[str]:
     )
     if report.notes:
         yield "<h2>Notes</h2>\n<ul>"
-        yield from (f"<li>{escape(note)}</li>" for note in report.notes)
+        yield from (f"<li>{marked(note)}</li>" for note in report.notes)
         yield "</ul>"
     yield (
-        f"<p>Structure <code>{escape(report.structure_hash or 'unknown')}</code>. Took "
-        f"{report.seconds:.1f} s and {escape(bytes_text(report.peak_bytes))} of memory at most.</p>"
+        f"<p>Structure <code>{marked(report.structure_hash or 'unknown')}</code>. Took "
+        f"{report.seconds:.1f} s and {marked(bytes_text(report.peak_bytes))} of memory at most.</p>"
     )
     yield "</body>\n</html>"
 
@@ -115,11 +115,11 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str | int]]) -> str:
     numeric = [isinstance(cell, int) for cell in first]
     lines = ["<table>", "<tr>"]
     for head, is_number in zip(heads, numeric, strict=True):
-        lines.append(f"<th{_kind(is_number)}>{escape(head)}</th>")
+        lines.append(f"<th{_kind(is_number)}>{marked(head)}</th>")
     lines.append("</tr>")
     for row in listed:
         cells = zip(row, numeric, strict=True)
-        words = "".join(f"<td{_kind(number)}>{escape(str(cell))}</td>" for cell, number in cells)
+        words = "".join(f"<td{_kind(number)}>{marked(str(cell))}</td>" for cell, number in cells)
         lines.append(f"<tr>{words}</tr>")
     return "\n".join([*lines, "</table>"])
 

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import Final
 
 from anabranch_graph_opt.reporting.report import GraphRole, Report, ReportedGraph
-from anabranch_graph_opt.reporting.words import ROLES, bytes_text, count_text, input_text
+from anabranch_graph_opt.reporting.words import ROLES, bytes_text, count_text, input_text, marked
 
 __all__ = ["picture"]
 
@@ -145,7 +144,7 @@ def _arrow(begin: _Box, end: _Box, word: str) -> str:
 
 
 def _word(x: int, y: int, word: str, anchor: str) -> str:
-    return f'<text class="word" x="{x}" y="{y}" text-anchor="{anchor}">{escape(word)}</text>'
+    return f'<text class="word" x="{x}" y="{y}" text-anchor="{anchor}">{marked(word)}</text>'
 
 
 def _drawn(box: _Box) -> str:
@@ -159,6 +158,6 @@ def _drawn(box: _Box) -> str:
         short = line if len(line) <= _LETTERS else f"{line[: _LETTERS - 3]}..."
         parts.append(
             f'<text class="{kind}" x="{box.left + _PAD}" y="{y}">'
-            f"<title>{escape(line)}</title>{escape(short)}</text>"
+            f"<title>{marked(line)}</title>{marked(short)}</text>"
         )
     return "".join(parts)

@@ -10,6 +10,7 @@ from anabranch_graph_opt.reporting.words import (
     headline,
     input_text,
     parity_text,
+    plain,
 )
 
 __all__ = ["text_report"]
@@ -17,7 +18,7 @@ __all__ = ["text_report"]
 
 def text_report(report: Report) -> str:
     """Return a report as lines of text; names in it have no control characters."""
-    return "".join(f"{_plain(line)}\n" for line in _lines(report))
+    return "".join(f"{plain(line)}\n" for line in _lines(report))
 
 
 def _lines(report: Report) -> Iterator[str]:
@@ -55,8 +56,3 @@ def _lines(report: Report) -> Iterator[str]:
         yield "Notes"
         for note in report.notes:
             yield f"  {note}"
-
-
-def _plain(line: str) -> str:
-    """Names come from a model: nothing in them may steer a terminal."""
-    return "".join(letter if letter.isprintable() else "?" for letter in line)

@@ -1,10 +1,20 @@
 """How reports write numbers and places, alike in all of their forms."""
 
+from html import escape
 from typing import Final
 
 from anabranch_graph_opt.reporting.report import GraphRole, Report, ReportedInput
 
-__all__ = ["ROLES", "bytes_text", "count_text", "headline", "input_text", "parity_text"]
+__all__ = [
+    "ROLES",
+    "bytes_text",
+    "count_text",
+    "headline",
+    "input_text",
+    "marked",
+    "parity_text",
+    "plain",
+]
 
 ROLES: Final[dict[GraphRole, str]] = {
     "whole": "whole graph, as exported",
@@ -59,3 +69,13 @@ def input_text(one: ReportedInput) -> str:
     """Return an input with type and shape."""
     sizes = ", ".join("any" if size == -1 else str(size) for size in one.shape)
     return f"{one.name} {one.datatype} [{sizes}]"
+
+
+def plain(text: str) -> str:
+    """Return a text without characters that steer what shows it: names come from a model."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+def marked(text: str) -> str:
+    """Return a text as it stands in HTML and SVG, in attributes too."""
+    return escape(plain(text))
