@@ -43,10 +43,11 @@ from anabranch_model_store.examples import Example
 from anabranch_model_store.model_yaml import ModelMeaning
 from anabranch_model_store.optimiser_faults import NOT_FAULTS, fault_note
 from anabranch_model_store.prepared_stores import PreparedStore, StoreSettings, prepared_store
+from anabranch_model_store.row_layouts import RowQuestion, cut_layout
 from anabranch_model_store.trial_runners import TrialRunner
 from anabranch_model_store.version_contents import VersionContents
 from anabranch_runtime.cut_models import cut_model
-from anabranch_runtime.models import DenseModel, part_model
+from anabranch_runtime.models import DenseModel, RowLayout, part_model
 from anabranch_runtime.store import Segment
 from anabranch_wire.errors import InvalidInput, Unavailable
 from anabranch_wire.plan import Graphs, Plan, PlanInput, PlanTable, Source
@@ -58,6 +59,8 @@ _DENSE: Final = "dense.onnx"
 _PRELUDE: Final = "prelude.onnx"
 _USER: Final = "user.onnx"
 _TIMED_ROWS: Final = 256
+_SLOWER: Final = 1.1
+"""How much slower fewer bits may seem, by times that are never the same twice."""
 _SEED: Final = 7
 
 Fits = Callable[[int, int], None]
@@ -146,6 +149,12 @@ def cut_version(
     check_cut_tables(optimized, meaning.tables)
     if not optimized.lookups:
         return WholeVersion(optimized.verdicts)
+    if not model.rows.independent:
+        given = [each.inputs for each in examples]
+        layout = _layout_without_lookups(
+            contents, meaning, model, given, options, optimized, runner
+        )
+        model = replace(model, rows=layout)
     making = _Making(
         contents, source, digest, meaning, settings, model, tuple(examples), runner, fits
     )
@@ -163,6 +172,25 @@ def cut_version(
     except Exception as error:
         note = fault_note(error)
         return WholeVersion(_all_left(optimized.verdicts, note), note)
+
+
+def _layout_without_lookups(
+    contents: VersionContents,
+    meaning: ModelMeaning,
+    model: DenseModel,
+    given: Sequence[Mapping[str, Array]],
+    options: OptimizeOptions,
+    optimized: Optimized,
+    runner: ModelRunner,
+) -> RowLayout:
+    """Return how rows flow, where what is left without lookups tells more than the whole graph."""
+    axes, graph, signature = contents.axes, contents.graph, contents.signature
+    by_row = optimized
+    if optimized.user is not None:
+        by_row = optimize(graph, replace(options, user_once=False), None, runner)
+    made_up = ExampleInputs(signature, graph, axes)
+    question = RowQuestion(model.path, graph, signature, axes, made_up, given)
+    return cut_layout(question, model.rows, meaning.row_independent, by_row, runner)
 
 
 def _options(contents: VersionContents, meaning: ModelMeaning) -> OptimizeOptions:
@@ -208,7 +236,7 @@ class _Making:
         return made if made.seconds <= other.seconds else other
 
     def reduced(self, options: OptimizeOptions, optimized: Optimized) -> CutVersion:
-        """Make it with fewer bits in its layers, or without where that answers differently.
+        """Make it with fewer bits in its layers, or without where that is no gain or differs.
 
         Args:
             options: of full precision.
@@ -230,8 +258,13 @@ class _Making:
                 fewer = replace(options, dense=meaning.optimize.dense)
                 precision = calibration.precision
                 reduced = optimize(contents.graph, fewer, precision, self.runner)
-                return self.shown(self.fastest(fewer, reduced, precision), calibration)
-            note = calibration.note
+                made = self.fastest(fewer, reduced, precision)
+                full = None if optimized.user is None else self.fastest(options, optimized)
+                if full is None or made.seconds < _SLOWER * full.seconds:
+                    return self.shown(made, calibration)
+                note = _slower_note(meaning.optimize.dense, made.seconds, full.seconds)
+            else:
+                note = calibration.note
         except InvalidInput as error:
             if meaning.optimize.on_difference == "refuse":
                 raise
@@ -425,6 +458,13 @@ class _Parts:
     plan: Plan
     weight_bytes: int
     segment: Path
+
+
+def _slower_note(dense: str, reduced: float, full: float) -> str:
+    return (
+        f"it computes in f32: a request of one user takes {reduced * 1e3:.2f} ms in {dense} and "
+        f"{full * 1e3:.2f} ms in f32, of which more is computed once per user"
+    )
 
 
 def _write_graphs(optimized: Optimized, place: Path) -> None:

@@ -12,7 +12,7 @@ from onnx.external_data_helper import convert_model_to_external_data
 
 from anabranch_model_store import calibration
 from anabranch_model_store.built_graphs import BuiltGraphs
-from anabranch_model_store.cut_trials import open_cut_trial
+from anabranch_model_store.cut_trials import CutTrial, open_cut_trial
 from anabranch_model_store.cut_versions import CutVersion, WholeVersion
 from anabranch_model_store.preparation import PreparedVersion, prepare_version
 from anabranch_model_store.prepared_stores import StoreSettings
@@ -378,12 +378,17 @@ def once() -> Batch:
 
 
 @pytest.mark.parametrize("yaml", [INT8, DYNAMIC], ids=["int8", "int8_dynamic"])
-def test_users_are_computed_once_in_int8(version: Version, yaml: str) -> None:
+def test_users_are_computed_once_in_int8(
+    version: Version, yaml: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CutTrial, "seconds", lambda trial, inputs: 1.0)
     prepared = version.write(ONCE, f"user_inputs: [profile]\n{yaml}", once()).prepare()
 
     cut = prepared.cut
     assert isinstance(cut, CutVersion)
     assert cut.layers == 2
+    assert cut.model.cut is not None
+    assert (cut.model.cut.user is not None) == (yaml == INT8)
     assert prepared.model.rows.can_merge == (yaml == INT8)
     rng = np.random.default_rng(7)
     one = rng.random((1, 64), np.float32)
@@ -431,3 +436,25 @@ def test_a_fault_leaves_a_version_in_f32(
     )
     assert prepared.model.path == (version.folder / "model.onnx").resolve()
     assert "planted" in caplog.text
+
+
+@pytest.mark.parametrize(("int8_s", "layers"), [(1.0, 2), (1.05, 2), (3.0, 0)])
+def test_where_users_are_computed_once_the_faster_form_is_kept(
+    version: Version, monkeypatch: pytest.MonkeyPatch, int8_s: float, layers: int
+) -> None:
+    def seconds(trial: CutTrial, inputs: object) -> float:
+        cut = trial._model.cut
+        assert cut is not None
+        nodes = onnx.load(cut.dense.path).graph.node
+        return int8_s if "MatMulInteger" in {node.op_type for node in nodes} else 1.0
+
+    monkeypatch.setattr(CutTrial, "seconds", seconds)
+    prepared = version.write(ONCE, f"user_inputs: [profile]\n{INT8}", once()).prepare()
+
+    assert isinstance(prepared.cut, CutVersion)
+    assert prepared.cut.layers == layers
+    if not layers:
+        assert prepared.notes == (
+            "it computes in f32: a request of one user takes 3000.00 ms in int8 and 1000.00 ms in "
+            "f32, of which more is computed once per user",
+        )

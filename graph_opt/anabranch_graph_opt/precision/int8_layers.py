@@ -58,7 +58,7 @@ class Int8LayersPass(ir.passes.InPlacePass):
     ) -> None:
         super().__init__()
         self._activations = activations
-        self._limit = limit
+        self._limit: WeightLimit = limit
         self.weights: list[str] = []
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
@@ -101,8 +101,10 @@ class _Writer:
         product = self._add(node, "MatMulInteger", [data.numbers, numbers, data.zero_point])
         product.type, product.shape = ir.TensorType(ir.DataType.INT32), old.shape
         sums = self._add(node, "Cast", [product], to=ir.DataType.FLOAT)
+        sums.shape = old.shape
         scale = self._add(node, "Mul", [data.scale, scales])
         made = self._add(node, "Mul", [sums, scale])
+        made.shape = old.shape
         bias = layer.bias
         if bias is not None:
             if layer.beta != 1.0:

@@ -22,7 +22,7 @@ USER_INDEX = "ab_user_index"
 _WORTHWHILE = frozenset(
     {
         "Attention", "Conv", "Einsum", "GRU", "Gemm", "LSTM", "LayerNormalization", "Loop",
-        "MatMul", "RNN", "Softmax",
+        "MatMul", "MatMulInteger", "RNN", "Softmax",
     }
 )  # fmt: skip
 
