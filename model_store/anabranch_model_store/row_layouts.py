@@ -12,6 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from anabranch_graph_opt.example_inputs import ExampleInputs
+from anabranch_graph_opt.optimized import Optimized
 from anabranch_graph_opt.row_axes import InputAxis, resolve_row_axes
 from anabranch_graph_opt.row_check import check_rows
 from anabranch_graph_opt.row_flow import RowProof, prove_rows
@@ -20,7 +21,7 @@ from anabranch_graph_opt.signature import Signature
 from anabranch_runtime.models import RowLayout
 from anabranch_wire.errors import AnabranchError, InvalidInput
 
-__all__ = ["RowQuestion", "row_layout"]
+__all__ = ["RowQuestion", "cut_layout", "row_layout"]
 
 Claim = bool | Literal["auto"]
 
@@ -77,6 +78,68 @@ def row_layout(question: RowQuestion, claim: Claim, runner: ModelRunner) -> RowL
     if claim is True and not check.ok:
         raise InvalidInput(f"model.yaml: row_independent: true, but {check.difference}")
     return _layout(question.signature, check.applied_to(proof))
+
+
+def cut_layout(
+    question: RowQuestion,
+    layout: RowLayout,
+    claim: Claim,
+    optimized: Optimized,
+    runner: ModelRunner,
+) -> RowLayout:
+    """Return how rows flow through a graph, by what is left of it once its lookups are cut.
+
+    Ids on their way to a lookup may take turns that are not followed in the graph, while the cut
+    has found which row each of them comes from. Where the rest keeps rows apart, so does the whole;
+    and runs of the whole have to confirm that too.
+
+    Args:
+        question: the graph.
+        layout: what is known of it, which is returned where nothing better is found.
+        claim: `row_independent` of model.yaml.
+        optimized: the graph without lookups, all of it run by row.
+        runner: runs the graph.
+    """
+    if layout.independent or claim != "auto":
+        return layout
+    whole = prove_rows(question.graph, question.axes)
+    if whole.independent:  # runs contradict it
+        return layout
+    rest = _proof_without_lookups(question, whole, optimized)
+    cases = [] if rest is None else _cases(question, rest.input_axes, runner)
+    if rest is None or not cases:
+        return layout
+    check = check_rows(runner, question.path, question.signature, rest, cases)
+    return _layout(question.signature, check.applied_to(rest)) if check.ok else layout
+
+
+def _proof_without_lookups(
+    question: RowQuestion, whole: RowProof, optimized: Optimized
+) -> RowProof | None:
+    """Prove rows of what makes ids and of what takes rows; None where either is not proven."""
+    axes = resolve_row_axes(question.signature, question.axes)
+    kinds = axes.kinds
+    if axes.unclear or not {axis.kind for axis in kinds.values()} <= {"rows", "none"}:
+        return None
+    buffers = {
+        buffer.name: InputAxis("rows" if buffer.side == "row" else "none")
+        for buffer in optimized.buffers
+    }
+    own = {name: kinds[name] for name in optimized.pass_through}
+    dense = prove_rows(optimized.dense, {**own, **buffers})
+    proofs = [dense]
+    if optimized.prelude is not None:
+        taken = {str(value.name) for value in optimized.prelude.graph.inputs}
+        proofs.append(prove_rows(optimized.prelude, {name: kinds[name] for name in taken}))
+    if not all(proof.independent for proof in proofs):
+        return None
+    return replace(
+        dense,
+        min_rows=max(proof.min_rows for proof in proofs),
+        input_axes=whole.input_axes,
+        paddable=all(proof.paddable for proof in proofs),
+        splittable=all(proof.splittable for proof in proofs),
+    )
 
 
 def _claimed(question: RowQuestion, proof: RowProof) -> RowProof:

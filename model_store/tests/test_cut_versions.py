@@ -380,3 +380,68 @@ def test_a_version_that_stays_whole_is_weighed_whole(
 
     with pytest.raises(TooLarge, match="the machine has 100000 left"):
         version.prepare(runner, available_bytes=100_000)
+
+
+# --- rows -----------------------------------------------------------------------------------------
+
+STEPS = """
+steps (int64[N, 2] ids, float[N, 3] x) => (float[N, 1] p)
+<int64[1] flat = {-1}, int64 zero = {0}, int64 one = {1}, int64 two = {2}, float[14, 1] v = {
+  0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7}>
+{
+  all_ids = Reshape(ids, flat)
+  shape = Shape(ids)
+  rows = Gather(shape, zero)
+  end = Mul(rows, two)
+  at = Range(zero, end, two)
+  first = Gather(all_ids, at)
+  i = Gather(items, first)
+  c = Gather(places, first)
+  all = Concat <axis: int = 1> (x, i, c)
+  TAIL
+}
+"""
+"""Ids are picked out of those of the whole batch by positions in it, which no proof follows."""
+
+
+def steps(tail: str) -> str:
+    text = STEPS.replace("TAIL", tail).replace("float[14, 1] v", "float[15, 1] v")
+    return text.replace("0.6, 0.7}>", "0.6, 0.7, 0.8}>")
+
+
+def short(items: int = PLACES) -> dict[str, NDArray[Any]]:
+    made = weights(items=items)
+    del made["w"]
+    return made
+
+
+def test_rows_that_only_meet_on_the_way_to_lookups_are_independent_without_them(
+    version: Version, runner: OrtModelRunner
+) -> None:
+    graph = steps("y = MatMul(all, v)\n p = Sigmoid(y)")
+    whole = version.write(short(), "optimize: {split: off}\n", graph=graph).prepare(runner)
+    assert not whole.model.rows.independent
+
+    prepared = version.write(short(), graph=graph).prepare(runner)
+
+    assert [verdict.cut for verdict in cut_of(prepared).verdicts] == [True, True]
+    assert prepared.model.rows == RowLayout(True, 1, (0, 0), (0,))
+    assert prepared.notes == ()
+
+
+@pytest.mark.parametrize(
+    "yaml", [ALL, ALL + "row_independent: false\n"], ids=["mixed in the rest", "said by model.yaml"]
+)
+def test_rows_stay_dependent_where_the_rest_or_model_yaml_says_so(
+    version: Version, runner: OrtModelRunner, yaml: str
+) -> None:
+    mixed = "p0 = MatMul(all, v)\n p = Softmax <axis: int = 0> (p0)"
+    apart = "p = MatMul(all, v)"
+    graph = steps(mixed if yaml == ALL else apart)
+
+    prepared = version.write(short(), yaml, graph=graph).prepare(runner)
+
+    assert isinstance(prepared.cut, CutVersion)
+    assert not prepared.model.rows.independent
+    assert len(prepared.notes) == 1
+    assert prepared.notes[0].startswith("requests are neither merged nor cut")
