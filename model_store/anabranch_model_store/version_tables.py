@@ -117,7 +117,10 @@ def room_for(rows: int, reserve: float, max_rows: int = MAX_ROWS) -> Capacity:
     """
     arena = max(_FEWEST_ARENA_ROWS, math.ceil(reserve * rows))
     arena = min(arena, MAX_ROWS - rows)
-    return Capacity(arena_rows=max(1, arena), keys=max(rows, min(max_rows, rows + arena)))
+    most_keys = max(rows, max_rows)
+    return Capacity(
+        arena_rows=max(1, arena), keys=min(most_keys, rows + arena), most_keys=most_keys
+    )
 
 
 def every_table(files: VersionFiles) -> Iterator[DeclaredTable]:

@@ -175,6 +175,7 @@ def test_a_published_version_is_prepared_with_its_rows(
         ("tag_emb", 500, "hashed"),
     ]
     assert [(room.arena_rows, room.keys) for room in store.capacities] == [(1024, 1524)] * 2
+    assert [room.most_keys for room in store.capacities] == [100_000_000] * 2
     assert [one.padding_key for one in store.plan.tables] == [7, None]
     assert [one.missing for one in store.plan.tables] == [Zeros(), Zeros()]
     assert store.plan.source.file == "model.onnx"

@@ -13,6 +13,7 @@ def stats(
 
 
 ROOM = Capacity(arena_rows=1000, keys=120)
+ANY = 2**31 - 1
 
 
 @pytest.mark.parametrize(
@@ -39,19 +40,28 @@ def test_a_generation_is_short_when_it_is_nearly_full_or_a_change_does_not_fit(
 
 
 def test_what_is_retired_or_dead_needs_no_more_room() -> None:
-    (room,) = grown([stats(used=990, retired=900, dead=60)], [ROOM])
+    (room,) = grown([stats(used=990, retired=900, dead=60)], [ROOM], [ANY])
 
     assert room == ROOM
 
 
 def test_what_lives_and_what_comes_fits_twice() -> None:
-    (room,) = grown([stats(used=900)], [ROOM], {0: 300})
+    (room,) = grown([stats(used=900)], [ROOM], [ANY], {0: 300})
 
     assert room.arena_rows == 2400
     assert room.keys == 500
 
 
 def test_other_tables_keep_their_room() -> None:
-    rooms = grown([stats(used=900), stats(used=10)], [ROOM, ROOM])
+    rooms = grown([stats(used=900), stats(used=10)], [ROOM, ROOM], [ANY, ANY])
 
     assert rooms == (Capacity(1800, 120), ROOM)
+
+
+@pytest.mark.parametrize(
+    ("most", "keys"), [(ANY, 500), (450, 450), (200, 200), (120, 120), (7, 120)]
+)
+def test_a_table_gets_no_more_keys_than_it_may_have(most: int, keys: int) -> None:
+    (room,) = grown([stats(used=900)], [ROOM], [most], {0: 300})
+
+    assert room == Capacity(2400, keys)

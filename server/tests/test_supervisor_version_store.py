@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from anabranch_runtime.store import Capacity, Change, StoreWriter
+from anabranch_runtime.store import Capacity, Change, Growth, StoreWriter
 from anabranch_server.processes.plans import StorePlan
+from anabranch_server.supervisor.alterations import NoRoom
 from anabranch_server.supervisor.version_store import VersionStore
 from anabranch_testing.event_loops import on_loop
-from anabranch_testing.marked_rows import marked_plan, marking
+from anabranch_testing.marked_rows import keys, marked_plan, marking
+from anabranch_wire.errors import Unavailable
 
 
 def plan_in(folder: Path) -> StorePlan:
@@ -82,6 +84,48 @@ async def test_a_growth_that_was_cancelled_while_it_began_is_given_back(
 
     await store.take_over(await store.grow(room, None), room, 2)
     assert list(store.numbers) == [1, 2]
+    await store.close()
+
+
+@on_loop
+async def test_a_generation_that_was_cancelled_while_it_took_over_is_the_one_that_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await VersionStore.create(plan_in(tmp_path), 1, 1, "map", None)
+    room = [Capacity(2 * one.arena_rows, 2 * one.keys) for one in store.capacities]
+    growth = await store.grow(room, None)
+    held, finish = Held(), Growth.finish
+
+    def held_finish(growth: Growth) -> StoreWriter:
+        writer = finish(growth)
+        held.hold()
+        return writer
+
+    monkeypatch.setattr(Growth, "finish", held_finish)
+    await held.cancel(asyncio.ensure_future(store.take_over(growth, room, 2)))
+
+    assert list(store.numbers) == [1, 2]
+    assert list(store.capacities) == room
+    await store.stage(marking(3.0))
+    await store.apply()
+    values, found = await store.rows(store.newest, 0, keys(0))
+    assert found.all()
+    assert (values == 3.0).all()
+    await store.close()
+
+
+@on_loop
+async def test_a_source_of_rows_that_cannot_be_had_is_no_lack_of_room(tmp_path: Path) -> None:
+    store = await VersionStore.create(plan_in(tmp_path), 1, 1, "map", None)
+
+    def fill(change: Change) -> None:
+        marking(2.0)(change)
+        raise Unavailable("the delta cannot be read")
+
+    with pytest.raises(Unavailable, match="the delta cannot be read") as caught:
+        await store.stage(fill)
+
+    assert not isinstance(caught.value, NoRoom)
     await store.close()
 
 

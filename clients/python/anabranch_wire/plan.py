@@ -72,10 +72,12 @@ class Capacity(Document, frozen=True, kw_only=True):
     Attributes:
         arena_rows: rows beside those of the table's file.
         keys: distinct keys at most, those of the file counted.
+        most_keys: what `keys` may become where a store gives it more room later.
     """
 
     arena_rows: Annotated[int, Meta(ge=1, le=MAX_ROWS)]
     keys: Annotated[int, Meta(ge=0, le=MAX_ROWS)]
+    most_keys: Annotated[int, Meta(ge=0, le=MAX_ROWS)] = MAX_ROWS
 
 
 class PlanTable(Document, frozen=True, kw_only=True):

@@ -31,7 +31,7 @@ from anabranch_runtime.store.segments import (
     suited_base,
 )
 from anabranch_runtime.store.sizes import Capacity, ChangeCounts, StoreBytes, TableStats
-from anabranch_runtime.store.writer import Change, Growth, StoreWriter
+from anabranch_runtime.store.writer import Change, Growth, StoreFull, StoreWriter
 
 __all__ = [
     "BagForm",
@@ -61,6 +61,7 @@ __all__ = [
     "SegmentTable",
     "Side",
     "StoreBytes",
+    "StoreFull",
     "StoreWriter",
     "TableBuilder",
     "TableStats",

@@ -29,9 +29,13 @@ from anabranch_runtime.store.rows import (
 )
 from anabranch_runtime.store.segments import Segment
 from anabranch_runtime.store.sizes import Capacity, ChangeCounts, StoreBytes, TableStats
-from anabranch_wire.errors import InvalidInput
+from anabranch_wire.errors import InvalidInput, Unavailable
 
-__all__ = ["Change", "Growth", "StoreWriter"]
+__all__ = ["Change", "Growth", "StoreFull", "StoreWriter"]
+
+
+class StoreFull(Unavailable):
+    """A generation has no room for what it was given; has the numbers."""
 
 
 class StoreWriter:
@@ -171,7 +175,7 @@ class Change:
         Raises:
             InvalidInput: an array of another type or shape, a dense id that is out of range, or
                 numbers that int8 rows cannot hold.
-            Unavailable: the generation is full; has the numbers.
+            StoreFull: the generation has no room; has the numbers.
         """
         with _closed_on_error(self):
             expect_table(table, self._segment.tables)
@@ -219,7 +223,7 @@ class Change:
 
         Raises:
             InvalidInput: an array of another type or shape, or the table has dense ids.
-            Unavailable: the generation is full; has the numbers.
+            StoreFull: the generation has no room; has the numbers.
         """
         with _closed_on_error(self):
             expect_table(table, self._segment.tables)
@@ -265,7 +269,7 @@ class Growth:
         to do.
 
         Raises:
-            Unavailable: the new room is not enough; has the numbers.
+            StoreFull: the new room is not enough; has the numbers.
         """
         with _closed_on_error(self):
             return self._native.step(rows)
@@ -276,7 +280,7 @@ class Growth:
         No change may be open, and the old writer may apply none from here on.
 
         Raises:
-            Unavailable: the new room is not enough; has the numbers.
+            StoreFull: the new room is not enough; has the numbers.
         """
         with _closed_on_error(self):
             return StoreWriter(self._native.finish(), self._segment)
@@ -291,6 +295,9 @@ def _closed_on_error(one: Change | Growth) -> Iterator[None]:
     """Close what failed half way: it can only be dropped."""
     try:
         yield
+    except Unavailable as full:
+        one.close()
+        raise StoreFull(full.message) from None
     except BaseException:
         one.close()
         raise

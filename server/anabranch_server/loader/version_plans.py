@@ -110,7 +110,9 @@ def _store(store: PreparedStore) -> StorePlan:
         segment_bytes=store.bytes,
         memory_bytes=store.memory_bytes,
         plan=encode_plan(store.plan),
-        capacities=tuple(CapacityPlan(one.arena_rows, one.keys) for one in store.capacities),
+        capacities=tuple(
+            CapacityPlan(one.arena_rows, one.keys, one.most_keys) for one in store.capacities
+        ),
     )
 
 

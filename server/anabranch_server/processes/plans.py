@@ -9,6 +9,8 @@ from typing import Final
 
 import msgspec
 
+from anabranch_wire.plan import MAX_ROWS
+
 __all__ = [
     "DESCRIPTORS_EACH",
     "ArrayPlan",
@@ -60,10 +62,11 @@ class RowPlan(msgspec.Struct, frozen=True):
 
 
 class CapacityPlan(msgspec.Struct, frozen=True):
-    """Room of one table in a generation; see `anabranch_runtime.store.Capacity`."""
+    """Room of one table in a generation; see `anabranch_wire.plan.Capacity`."""
 
     arena_rows: int
     keys: int
+    most_keys: int = MAX_ROWS
 
 
 class StorePlan(msgspec.Struct, frozen=True):

@@ -55,6 +55,7 @@ def is_short(
 def grown(
     stats: Sequence[TableStats],
     capacities: Sequence[Capacity],
+    most_keys: Sequence[int],
     incoming: Mapping[int, int] = _NOTHING,
 ) -> tuple[Capacity, ...]:
     """Return the room of a generation that takes over; never less than there is.
@@ -65,6 +66,7 @@ def grown(
     Args:
         stats: of each table.
         capacities: of each table.
+        most_keys: that each table may have.
         incoming: table -> rows that a change is about to bring.
     """
     sizes = []
@@ -76,10 +78,17 @@ def grown(
         sizes.append(
             Capacity(
                 arena_rows=capacity.arena_rows if is_wide else _FACTOR * rows,
-                keys=capacity.keys if keys <= capacity.keys else keys + keys // _SPARE_KEYS,
+                keys=_more_keys(capacity.keys, keys, most_keys[index]),
             )
         )
     return tuple(sizes)
+
+
+def _more_keys(room: int, needed: int, most: int) -> int:
+    """Return room for the keys that are needed, and some to spare, up to what a table may have."""
+    if needed <= room:
+        return room
+    return max(room, min(most, needed + needed // _SPARE_KEYS))
 
 
 def _tables(

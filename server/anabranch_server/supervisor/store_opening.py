@@ -63,7 +63,8 @@ def open_store(
         copy = segment.memory_fd
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if copy is None else os.dup(copy)
         left = available_bytes if copy is None else less(available_bytes, segment.bytes)
-        writer, rooms = replayed(segment, rooms, fills, left)
+        most_keys = [one.most_keys for one in plan.capacities]
+        writer, rooms = replayed(segment, rooms, most_keys, fills, left)
         figures = StoreFigures.of(writer, len(segment.tables))
     except BaseException as error:
         if descriptor >= 0:

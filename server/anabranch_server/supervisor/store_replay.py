@@ -3,19 +3,23 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from anabranch_runtime.store import Capacity, Segment, StoreWriter
+from anabranch_runtime.store import Capacity, Segment, SegmentTable, StoreFull, StoreWriter
 from anabranch_runtime.store import Change as RowChange
 from anabranch_server.supervisor.store_sizes import check_room, generation_bytes, less
-from anabranch_wire.errors import Unavailable
+from anabranch_wire.plan import MAX_ROWS
 
 __all__ = ["replayed"]
 
 _STEP_ROWS: Final = 1 << 20
 
+_ROWS_EACH: Final = 4
+"""Arena rows for each key: of before, deleted, of now, and one to spare."""
+
 
 def replayed(
     segment: Segment,
     capacities: Sequence[Capacity],
+    most_keys: Sequence[int],
     fills: Iterable[Callable[[RowChange], None]],
     available_bytes: int | None,
 ) -> tuple[StoreWriter, Sequence[Capacity]]:
@@ -26,35 +30,61 @@ def replayed(
     Args:
         segment: what lies under it.
         capacities: room to begin with.
+        most_keys: that each table may have.
         fills: what changes, one store version after the other.
         available_bytes: memory that it may take; None where that is not known.
 
     Raises:
         TooLarge: there is no memory for it.
+        StoreFull: what changes is more than the tables may have.
         AnabranchError: what `fills` raise.
         OSError: there is no memory to be had.
     """
+    capacities = list(capacities)
     check_room(segment.tables, capacities, available_bytes)
     writer = StoreWriter.create(segment, capacities)
     for fill in fills:
-        while not _change(writer, fill):
+        is_fresh = False
+        while (full := _change(writer, fill)) is not None:
             left = less(available_bytes, generation_bytes(segment.tables, capacities))
-            capacities = [Capacity(2 * one.arena_rows, 2 * one.keys) for one in capacities]
+            wider = _doubled(segment.tables, capacities, most_keys)
+            if is_fresh and wider == capacities:
+                raise full
+            capacities = wider
             check_room(segment.tables, capacities, left)
             growth = writer.grow(capacities)
             while not growth.step(_STEP_ROWS):
                 pass
             writer = growth.finish()
+            is_fresh = True  # no deleted key holds a slot there
         writer.reclaim(writer.version)  # nobody reads it yet
     return writer, capacities
 
 
-def _change(writer: StoreWriter, fill: Callable[[RowChange], None]) -> bool:
-    """Change rows; whether there was room for that."""
-    try:
-        with writer.begin() as change:
+def _change(writer: StoreWriter, fill: Callable[[RowChange], None]) -> StoreFull | None:
+    """Change rows; returns what was said where there was no room for that."""
+    with writer.begin() as change:
+        try:
             fill(change)
-            change.apply()
-    except Unavailable:
-        return False
-    return True
+        except StoreFull as full:
+            return full
+        change.apply()
+    return None
+
+
+def _doubled(
+    tables: Sequence[SegmentTable], capacities: Sequence[Capacity], most_keys: Sequence[int]
+) -> list[Capacity]:
+    """Return twice the room, as far as a table may have that."""
+    return [
+        Capacity(
+            arena_rows=max(room.arena_rows, min(2 * room.arena_rows, _most_rows(table, most))),
+            keys=max(room.keys, min(2 * room.keys, most)),
+        )
+        for table, room, most in zip(tables, capacities, most_keys, strict=True)
+    ]
+
+
+def _most_rows(table: SegmentTable, most_keys: int) -> int:
+    """Return the arena rows that a change may need, whatever it does to so many keys."""
+    return min(_ROWS_EACH * max(table.rows, most_keys), MAX_ROWS - table.rows)

@@ -140,7 +140,7 @@ class StoreRoom:
     async def _grow(self, model: str, version: int, incoming: Mapping[int, int]) -> None:
         """Copy the rows of a version into more room and switch to that."""
         store = self.store(model, version)
-        sizes = grown(await store.stats(), store.capacities, incoming)
+        sizes = grown(await store.stats(), store.capacities, store.most_keys, incoming)
         growth = await store.grow(sizes, self._available_bytes())
         try:
             await self._switcher.alter(model, Growing(version, growth, sizes), _nothing_to_keep)

@@ -20,6 +20,7 @@ from anabranch_runtime.store import (
     Growth,
     Keys,
     SegmentTable,
+    StoreFull,
     StoreWriter,
     TableStats,
 )
@@ -123,6 +124,11 @@ class VersionStore:
         return self._capacities
 
     @property
+    def most_keys(self) -> Sequence[int]:
+        """Keys that each table may have, whatever room it gets."""
+        return [one.most_keys for one in self.plan.capacities]
+
+    @property
     def staged_version(self) -> int | None:
         """Store version that the staged change will make, if there is one."""
         return None if self._staged is None else self._staged.version
@@ -182,7 +188,7 @@ class VersionStore:
             self._staged = await _whole(prepare, RowChange.close)
         except BaseException as error:
             self._turn.release()
-            if isinstance(error, Unavailable):
+            if isinstance(error, StoreFull):
                 raise NoRoom(error.message) from None
             raise
 
@@ -239,16 +245,22 @@ class VersionStore:
     async def take_over(self, growth: Growth, capacities: Sequence[Capacity], number: int) -> None:
         """Go on with the new generation: from now on it is the one that changes.
 
+        So it is where this was cancelled meanwhile: what was finished cannot be taken back.
+
         Raises:
             NoRoom: more has changed meanwhile than there is room for.
         """
-        async with self._turn:
-            try:
-                self._writers[number] = await _whole(growth.finish)
-            except Unavailable as error:
-                raise NoRoom(error.message) from None
+
+        def go_on(writer: StoreWriter) -> None:
+            self._writers[number] = writer
             self._capacities = tuple(capacities)
             self._floor = 0
+
+        async with self._turn:
+            try:
+                go_on(await _whole(growth.finish, go_on))
+            except StoreFull as error:
+                raise NoRoom(error.message) from None
             await self._look()
 
     def give_up(self, growth: Growth) -> None:
