@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from anabranch_graph_opt.example_inputs import ExampleInputs
+from anabranch_graph_opt.optimized import Optimized
 from anabranch_graph_opt.parity.comparison import ParityReport
 from anabranch_graph_opt.precision.activation_ranges import Observed, observe
 from anabranch_graph_opt.precision.dense_precision import (
@@ -19,7 +20,7 @@ from anabranch_graph_opt.precision.int8_kernels import weight_limit
 from anabranch_graph_opt.running import Array, ModelRunner
 from anabranch_model_store.examples import Example
 from anabranch_model_store.model_yaml import ModelMeaning
-from anabranch_model_store.row_layouts import RowQuestion, row_layout
+from anabranch_model_store.row_layouts import RowQuestion, cut_layout, row_layout
 from anabranch_model_store.version_contents import VersionContents
 from anabranch_runtime.backends.ort_runner import OrtModelRunner
 from anabranch_runtime.models import DenseModel, RowLayout
@@ -135,6 +136,7 @@ def reduced_rows(
     graph: ir.Model,
     examples: Sequence[Example],
     runner: ModelRunner,
+    without_lookups: Callable[[], Optimized] | None = None,
 ) -> RowLayout:
     """Return how rows flow through a graph with fewer bits: proven, and confirmed by running it.
 
@@ -145,6 +147,7 @@ def reduced_rows(
         graph: the whole graph with fewer bits.
         examples: requests that it computes.
         runner: runs it, whatever path it is given.
+        without_lookups: makes what is left of it by row where its lookups are cut.
 
     Raises:
         InvalidInput: model.yaml says that rows are independent, and they are not.
@@ -158,7 +161,11 @@ def reduced_rows(
     question = RowQuestion(model.path, graph, contents.signature, contents.axes, source, samples)
     # Scales that come from the batch couple its rows, whatever a person says of the original.
     is_dynamic = meaning.optimize.dense == "int8_dynamic"
-    return row_layout(question, "auto" if is_dynamic else meaning.row_independent, runner)
+    claim = "auto" if is_dynamic else meaning.row_independent
+    layout = row_layout(question, claim, runner)
+    if layout.independent or without_lookups is None:
+        return layout
+    return cut_layout(question, layout, claim, without_lookups(), runner)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,6 +7,7 @@ a version refused. Either is said in the notes of the version, never kept quiet.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -292,6 +293,7 @@ class _Making:
                     calibration.graph,
                     self.examples,
                     TrialRunner(trial),
+                    partial(self._by_row, calibration.precision),
                 )
                 model = replace(model, rows=rows)
             agreement = shown_agreement(
@@ -305,6 +307,12 @@ class _Making:
             agreement,
         )
         return replace(made, model=model, note=reduction.note)
+
+    def _by_row(self, precision: Int8Precision) -> Optimized:
+        """Return what is left without lookups, with fewer bits and nothing once per user."""
+        options = _options(self.contents, self.meaning)
+        by_row = replace(options, dense=self.meaning.optimize.dense, user_once=False)
+        return optimize(self.contents.graph, by_row, precision, self.runner)
 
     def _make(self, optimized: Optimized, precision: Int8Precision | None) -> CutVersion:
         """Write, import, compare and time.

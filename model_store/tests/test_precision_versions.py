@@ -458,3 +458,37 @@ def test_where_users_are_computed_once_the_faster_form_is_kept(
             "it computes in f32: a request of one user takes 3000.00 ms in int8 and 1000.00 ms in "
             "f32, of which more is computed once per user",
         )
+
+
+STEPS = """
+steps (int64[N, 2] ids, float[N, 16] x) => (float[N, 1] score)
+<int64[1] flat = {-1}, int64 zero = {0}, int64 two = {2}>
+{
+  all_ids = Reshape(ids, flat)
+  shape = Shape(ids)
+  rows = Gather(shape, zero)
+  end = Mul(rows, two)
+  at = Range(zero, end, two)
+  first = Gather(all_ids, at)
+  i = Gather(items, first)
+  u = Gather(users, first)
+  all = Concat <axis: int = 1> (x, i, u)
+  h = Gemm(all, w, b)
+  a = Relu(h)
+  s = MatMul(a, v)
+  score = Sigmoid(s)
+}
+"""
+"""Ids are picked out of those of the whole batch by positions in it, which no proof follows."""
+
+
+@pytest.mark.parametrize("yaml", [INT8, DYNAMIC], ids=["int8", "int8_dynamic"])
+def test_rows_that_only_meet_on_the_way_to_lookups_stay_independent_in_int8(
+    version: Version, yaml: str
+) -> None:
+    numbers = {**weights(32), **tables()}
+    numbers["items"] = numbers["items"][:90]
+    prepared = version.write(STEPS, yaml, numbers).prepare()
+    assert isinstance(prepared.cut, CutVersion)
+    assert prepared.cut.layers == 1
+    assert prepared.model.rows.can_merge == (yaml == INT8)
