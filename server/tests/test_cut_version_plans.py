@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import onnx
 import pytest
+from numpy.typing import NDArray
 
 from anabranch_model_store.built_graphs import BuiltGraphs
 from anabranch_model_store.preparation import PreparedVersion, prepare_version
@@ -79,8 +80,8 @@ def through_msgpack(prepared: PreparedVersion) -> VersionPlan:
 
 
 def answer(
-    model: DenseModel, segment: Path, inputs: Mapping[str, np.ndarray], rows: int
-) -> np.ndarray:
+    model: DenseModel, segment: Path, inputs: Mapping[str, NDArray[np.generic]], rows: int
+) -> NDArray[np.generic]:
     """Compute a request as an executor does."""
     assert model.cut is not None
     source = CutSource.open(model.cut, TrialStore(segment).view)
@@ -107,7 +108,7 @@ def test_a_worker_builds_what_a_loader_found(prepared: PreparedVersion) -> None:
     assert plan.split == SplitPlan(2, 0, plan.split.max_abs_diff if plan.split else 1.0)
     assert [rows for rows, _ in plan.costs][:2] == [1, 2]
     rng = np.random.default_rng(2)
-    inputs = {
+    inputs: dict[str, NDArray[np.generic]] = {
         "item": rng.integers(-500, 500, 20),
         "code": rng.integers(0, 10**9, 20),
         "x": rng.standard_normal((20, 3)).astype(np.float32),

@@ -13,7 +13,7 @@ from anabranch_server.supervisor.keeper_switches import Switches
 from anabranch_server.supervisor.surroundings import Surroundings
 from anabranch_server.supervisor.watching import SeenModel
 from anabranch_server.supervisor.watching_files import SeenVersion
-from anabranch_wire.errors import AnabranchError, NotFound
+from anabranch_wire.errors import AnabranchError, NotFound, TooLarge
 
 __all__ = ["Loads"]
 
@@ -95,13 +95,41 @@ class Loads:
         loader, graph = self._around.loader, Footprint(version.bytes)
         try:
             allowed = await self._make_room(graph, max_bytes, self._around.available_bytes())
+        except TooLarge as whole:
+            return await self._load_cut(request, version, max_bytes, whole)
+        try:
             found = await loader.load(_within(request, allowed), self.on_progress)
         except OutOfRoom as short:
-            whole = Footprint(version.bytes, short.tables)
-            allowed = await self._make_room(whole, max_bytes, self._around.available_bytes())
+            more = Footprint(version.bytes, short.tables)
+            allowed = await self._make_room(more, max_bytes, self._around.available_bytes())
             found = await loader.load(_within(request, allowed), self.on_progress)
         # Memory that was left has been looked at with the tables; what the model may take was not.
-        await self._make_room(Footprint(version.bytes, _tables(found.version)), max_bytes, None)
+        each = version.bytes if found.version.cut is None else found.version.weight_bytes
+        await self._make_room(Footprint(each, _tables(found.version)), max_bytes, None)
+        return found
+
+    async def _load_cut(
+        self, request: LoadVersion, version: SeenVersion, max_bytes: int, whole: TooLarge
+    ) -> Found:
+        """Have a version looked at that is too large for every worker to hold it.
+
+        It may be all the same that its tables leave the graph, and lie in memory once.
+
+        Raises:
+            TooLarge: `whole`, where it does not fit even once; or it stays whole.
+            AnabranchError: it cannot be served, or the unserved ones could not be let go.
+        """
+        around = self._around
+        try:
+            once = Footprint(0, version.bytes)
+            allowed = await self._make_room(once, max_bytes, around.available_bytes())
+        except TooLarge:
+            raise whole from None
+        found = await around.loader.load(_within(request, allowed), self.on_progress)
+        if found.version.cut is None:
+            raise whole
+        parts = Footprint(found.version.weight_bytes, _tables(found.version))
+        await self._make_room(parts, max_bytes, around.available_bytes())
         return found
 
     async def _make_room(self, new: Footprint, max_bytes: int, available: int | None) -> int | None:

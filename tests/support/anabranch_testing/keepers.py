@@ -9,7 +9,14 @@ from pathlib import Path
 
 from anabranch_model_store.memory import check_fits
 from anabranch_server.processes.messages import Found, LoadVersion, Progress
-from anabranch_server.processes.plans import RowPlan, StatePlan, StorePlan, VersionPlan
+from anabranch_server.processes.plans import (
+    CutPlan,
+    PartPlan,
+    RowPlan,
+    StatePlan,
+    StorePlan,
+    VersionPlan,
+)
 from anabranch_server.supervisor.holds import Records
 from anabranch_server.supervisor.keeper_counts import ReloadCounts
 from anabranch_server.supervisor.keeping import Keeping
@@ -24,7 +31,8 @@ __all__ = ["KeptServer", "MemorySwitching", "NamedLoader", "kept_server", "write
 def write_version(model: Path, version: int, **told: object) -> Path:
     """Write a version that `NamedLoader` finds good, or broken with `broken="why"`.
 
-    With `tables=1000` it has tables of so many bytes.
+    With `tables=1000` it has tables of so many bytes; with `dense=100` too they are cut out of its
+    graph, and that many bytes are left.
     """
     folder = model / str(version)
     folder.mkdir(parents=True, exist_ok=True)
@@ -112,7 +120,9 @@ class NamedLoader:
         if broken := told.get("broken"):
             raise Corrupt(broken)
         tables = told.get("tables")
-        check_fits(len(data), tables or 0, 0, request.available_bytes)
+        dense = told.get("dense")  # bytes of what is left without lookups, where they are cut
+        each = len(data) if dense is None else dense
+        check_fits(each, tables or 0, 0, request.available_bytes)
         plan = VersionPlan(
             model=request.model,
             version=request.version,
@@ -126,7 +136,8 @@ class NamedLoader:
             description="",
             examples=(),
             warm_rounds=5,
-            weight_bytes=len(data),
+            weight_bytes=each,
+            cut=None if dense is None else CutPlan(PartPlan("d.onnx", (), ()), None, None, ()),
             store=None if tables is None else StorePlan("rows.seg", tables, tables, b"", ()),
             event_time=told.get("event_time"),
             published=told.get("published"),
