@@ -203,21 +203,35 @@ class _Rewriting:
         repeated: dict[ir.Value, list[Term]] = {}
         for term in split.repeated:
             repeated.setdefault(term.value, []).append(term)
-        sums = [mine, *(self._multiplied(terms) for terms in repeated.values())]
-        if split.rest and split.is_flat:
-            value, weight = self._factors(split.rest)
-            result = self._add("Gemm", [value, weight, mine], self._shape_of(value))
-        else:
-            if split.rest:
-                sums.append(self._multiplied(split.rest))
-            # The small ones first: what is repeated, then what the user has, then the rest.
-            result = sums[0]
-            for other in sums[1:]:
-                result = self._add("Add", [result, other], mine.shape)
-        if split.is_reshaped:
-            target = integers(self._graph, [-1, product.outputs])
-            result = self._add("Reshape", [result, target], None)
+        result = mine
+        for terms in repeated.values():
+            result = self._add("Add", [result, self._multiplied(terms)], mine.shape)
+        if split.rest:
+            result = self._joined_to(result, split.rest)
+        elif split.is_reshaped:
+            result = self._rowed(result, product.outputs)
         self._replace(result)
+
+    def _joined_to(self, sums: ir.Value, terms: Sequence[Term]) -> ir.Value:
+        """Add a product to `sums`, which has all axes: in one pass, as the bias of a Gemm."""
+        value, weight = self._factors(terms)
+        sizes = row_sizes(value)
+        if self._split.is_flat:
+            return self._add("Gemm", [value, weight, sums], self._shape_of(value))
+        if sizes is None and not self._split.is_reshaped:  # back to axes that are not known
+            product = self._add("MatMul", [value, weight], self._shape_of(value))
+            return self._add("Add", [sums, product], sums.shape)
+        outputs = self._product.outputs
+        rows = self._rowed(value, _sizes_of_last(value))
+        result = self._add("Gemm", [rows, weight, self._rowed(sums, outputs)], None)
+        if self._split.is_reshaped or sizes is None:
+            return result
+        target = integers(self._graph, [-1, *sizes[:-1], outputs])
+        return self._add("Reshape", [result, target], sums.shape)
+
+    def _rowed(self, value: ir.Value, columns: int) -> ir.Value:
+        """Return [*, columns] with all axes but the last in one."""
+        return self._add("Reshape", [value, integers(self._graph, [-1, columns])], None)
 
     def _multiplied(self, terms: Sequence[Term]) -> ir.Value:
         value, weight = self._factors(terms)
