@@ -20,6 +20,7 @@ from anabranch_graph_opt.precision.int8_kernels import weight_limit
 from anabranch_graph_opt.running import Array, ModelRunner
 from anabranch_model_store.examples import Example
 from anabranch_model_store.model_yaml import ModelMeaning
+from anabranch_model_store.recorded_inputs import inputs_like_recorded
 from anabranch_model_store.row_layouts import RowQuestion, cut_layout, row_layout
 from anabranch_model_store.version_contents import VersionContents
 from anabranch_runtime.backends.ort_runner import OrtModelRunner
@@ -156,7 +157,7 @@ def reduced_rows(
         return model.rows
     source = None
     if contents.lookups is None:
-        source = ExampleInputs(contents.signature, contents.graph, contents.axes)
+        source = inputs_like_recorded(contents)
     samples = [example.inputs for example in examples]
     question = RowQuestion(model.path, graph, contents.signature, contents.axes, source, samples)
     # Scales that come from the batch couple its rows, whatever a person says of the original.
@@ -237,5 +238,5 @@ def shown_agreement(
 
 def large_batch(contents: VersionContents, model: DenseModel) -> Mapping[str, Array]:
     """Return a made-up batch of other rows than those that calibrate."""
-    source = ExampleInputs(contents.signature, contents.graph, contents.axes)
+    source = inputs_like_recorded(contents)
     return source.batch(max(_ROWS, model.rows.min_rows), np.random.default_rng(_SHOWN_SEED))

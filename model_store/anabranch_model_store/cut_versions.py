@@ -44,6 +44,7 @@ from anabranch_model_store.examples import Example
 from anabranch_model_store.model_yaml import ModelMeaning
 from anabranch_model_store.optimiser_faults import NOT_FAULTS, fault_note
 from anabranch_model_store.prepared_stores import PreparedStore, StoreSettings, prepared_store
+from anabranch_model_store.recorded_inputs import inputs_like_recorded
 from anabranch_model_store.row_layouts import RowQuestion, cut_layout
 from anabranch_model_store.trial_runners import TrialRunner
 from anabranch_model_store.version_contents import VersionContents
@@ -447,6 +448,8 @@ class _Making:
 
     def _made_up(self) -> ExampleInputs:
         contents = self.contents
+        if self._is_reduced:
+            return inputs_like_recorded(contents)
         return ExampleInputs(contents.signature, contents.graph, contents.axes)
 
     def _seconds(self, trial: CutTrial) -> float:

@@ -12,7 +12,6 @@ from typing import Final
 
 import numpy as np
 
-from anabranch_graph_opt.example_inputs import ExampleInputs
 from anabranch_graph_opt.graph_files import write_graph
 from anabranch_graph_opt.parity.cases import ParityCase
 from anabranch_graph_opt.parity.comparison import ParityBudget, compare
@@ -30,6 +29,7 @@ from anabranch_model_store.examples import Example
 from anabranch_model_store.model_yaml import ModelMeaning
 from anabranch_model_store.optimiser_faults import NOT_FAULTS
 from anabranch_model_store.prepared_stores import StoreSettings
+from anabranch_model_store.recorded_inputs import inputs_like_recorded
 from anabranch_model_store.version_contents import VersionContents
 from anabranch_runtime.backends.ort_runner import OrtModelRunner
 from anabranch_runtime.models import DenseModel
@@ -167,7 +167,7 @@ def _cases(
         yield ParityCase(example.name, example.inputs)
     if contents.lookups is not None:
         return
-    source = ExampleInputs(contents.signature, contents.graph, contents.axes)
+    source = inputs_like_recorded(contents)
     rng = np.random.default_rng(_SEED)
     for rows in _ROWS:
         if rows >= model.rows.min_rows:

@@ -14,6 +14,7 @@ from anabranch_model_store import calibration
 from anabranch_model_store.built_graphs import BuiltGraphs
 from anabranch_model_store.cut_trials import CutTrial, open_cut_trial
 from anabranch_model_store.cut_versions import CutVersion, WholeVersion
+from anabranch_model_store.optimized_folders import OptimizeRequest, optimize_folder
 from anabranch_model_store.preparation import PreparedVersion, prepare_version
 from anabranch_model_store.prepared_stores import StoreSettings
 from anabranch_model_store.reduced_versions import ReducedVersion, UnreducedVersion
@@ -91,8 +92,8 @@ class Version:
         np.savez(self.folder / "warmup" / "a.npz", **arrays)  # type: ignore[arg-type]
         return self
 
-    def prepare(self, settings: StoreSettings | None = None) -> PreparedVersion:
-        folder = scan_repository(self.models).models[ModelName("m")]
+    def prepare(self, settings: StoreSettings | None = None, model: str = "m") -> PreparedVersion:
+        folder = scan_repository(self.models).models[ModelName(model)]
         return prepare_version(
             folder,
             1,
@@ -492,3 +493,45 @@ def test_rows_that_only_meet_on_the_way_to_lookups_stay_independent_in_int8(
     assert isinstance(prepared.cut, CutVersion)
     assert prepared.cut.layers == 1
     assert prepared.model.rows.can_merge == (yaml == INT8)
+
+
+@pytest.mark.parametrize("graph", ["dense", "rank"])
+def test_made_up_rows_are_as_large_as_recorded_ones(version: Version, graph: str) -> None:
+    """Rows from 0 to 1 would all be clipped where recorded ones end at 0.04."""
+    depth = 32 if graph == "dense" else 16
+    numbers = {**weights(32), **({} if graph == "dense" else tables())}
+    for name in ("items", "users"):
+        if name in numbers:
+            numbers[name] /= 100
+    numbers["w"] *= 100
+    yaml = INT8.replace("0.02", "0.05")
+    version.write(DENSE if graph == "dense" else RANK, yaml, numbers)
+    rng = np.random.default_rng(8)
+    recorded: Batch = {"x": (rng.random((300, depth)) / 25).astype(np.float32)}
+    if graph == "rank":
+        recorded |= {"item": rng.integers(0, 500, 300), "user": rng.integers(0, 90, 300)}
+    version.warmup(**recorded)
+
+    prepared = version.prepare()
+
+    assert "it computes in f32" not in prepared.notes[0]
+    off = np.abs(scores(prepared, recorded) - version.original(recorded)).max()
+    assert 0 < off <= 0.05
+
+
+def test_a_folder_optimised_ahead_of_time_computes_in_int8(version: Version) -> None:
+    version.rank()
+    request = OptimizeRequest(
+        version.folder / "model.onnx",
+        version.models / "ahead" / "1",
+        version.folder / "model.yaml",
+    )
+    optimize_folder(request, version.runner)
+
+    prepared = version.prepare(model="ahead")
+
+    assert isinstance(prepared.cut, CutVersion)
+    assert prepared.model.rows.can_merge
+    batch = rank_batch()
+    off = np.abs(scores(prepared, batch) - version.original(batch)).max()
+    assert 0 < off <= 0.02
