@@ -16,6 +16,7 @@ import httpx
 import numpy as np
 import onnx
 import pytest
+from onnx.external_data_helper import convert_model_to_external_data
 
 from anabranch_publish import publish_version
 from anabranch_testing.graphs import write_graph
@@ -42,10 +43,17 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in TABLES:
         values = np.full((ROWS, DIM), 0.25, np.float32)
         model.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
+    convert_model_to_external_data(model, location="weights.bin", size_threshold=0)
     onnx.save(model, path)
     (root / "model.yaml").write_text("optimize: {min_table_bytes: 0}\n")
     (root / "models").mkdir()
-    publish_version(root / "models" / "m", path, version=1, model_yaml=root / "model.yaml")
+    publish_version(
+        root / "models" / "m",
+        path,
+        version=1,
+        model_yaml=root / "model.yaml",
+        external_data=("weights.bin",),
+    )
     return root / "models"
 
 

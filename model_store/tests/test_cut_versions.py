@@ -158,9 +158,9 @@ def test_lookups_of_a_graph_become_a_plan_rows_and_a_small_graph(
     (rows,) = {spec.name for spec in prepared.model.cut.dense.inputs} - {"x"}  # type: ignore[union-attr]
     example, dense = prepared.examples[1], prepared.graph_examples[1]
     assert set(dense) == {"x", rows}
-    expected = [numbers["items"][example["item"]], *(
-        numbers["places"][example["place"][:, column] + 1] for column in (0, 1)
-    )]  # fmt: skip
+    item, place = (np.asarray(example[name], np.int64) for name in ("item", "place"))
+    expected = [numbers["items"][item]]
+    expected += [numbers["places"][place[:, column] + 1] for column in (0, 1)]
     found = {tuple(row) for row in np.sort(dense[rows], axis=1).tolist()}
     assert found == {tuple(row) for row in np.sort(np.concatenate(expected, 1), axis=1).tolist()}
 

@@ -25,7 +25,7 @@ def rows(
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show rows of a table file by key; the file is read until all are found."""
+    """Show rows of a table by key, from its file or the graph; it is read until all are found."""
     from anabranch_model_store.inspection import find_rows
     from anabranch_server.commands.output import fail, print_json
     from anabranch_wire.errors import AnabranchError
