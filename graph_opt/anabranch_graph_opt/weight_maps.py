@@ -61,30 +61,43 @@ def map_weights(
 
 def _twins(original: ir.Model, named: Set[str], kept: Set[str]) -> Iterator[tuple[str, str, bool]]:
     """Yield name, nameless copy, and whether that is transposed."""
-    shapes: dict[tuple[int, ...], list[str]] = {}
-    for name in named:
-        if not _NAMELESS.fullmatch(name):
-            shapes.setdefault(_shape(original, name), []).append(name)
-    for twin in sorted(kept):
-        shape = _shape(original, twin)
-        if not _NAMELESS.fullmatch(twin) or len(shape) != 2:
-            continue
-        for is_transposed, wanted in ((False, shape), (True, shape[::-1])):
-            for name in shapes.get(wanted, ()):
-                if _are_equal(original, name, twin, is_transposed=is_transposed):
+    nameless = [
+        twin
+        for twin in sorted(kept)
+        if _NAMELESS.fullmatch(twin) and len(_shape(original, twin)) == 2
+    ]
+    shapes = {_shape(original, twin) for twin in nameless}
+    shapes |= {shape[::-1] for shape in shapes}
+    samples: dict[_Sample, list[str]] = {}
+    for name in sorted(named):
+        if not _NAMELESS.fullmatch(name) and _shape(original, name) in shapes:
+            samples.setdefault(_sample(_array(original, name)), []).append(name)
+    for twin in nameless:
+        array = _array(original, twin)
+        found: set[str] = set()
+        for is_transposed, turned in ((False, array), (True, array.T)):
+            for name in samples.get(_sample(turned), ()):
+                if name not in found and _are_equal(_array(original, name), turned):
+                    found.add(name)
                     yield name, twin, is_transposed
 
 
-def _are_equal(model: ir.Model, name: str, twin: str, *, is_transposed: bool) -> bool:
-    first, second = _array(model, name), _array(model, twin)
-    second = second.T if is_transposed else second
-    if first.dtype != second.dtype:
-        return False
-    rows = np.linspace(0, len(first) - 1, min(_SAMPLE, len(first)), dtype=np.int64)
-    if not np.array_equal(first[rows], second[rows]):
-        return False
-    # Weights that are all one number are equal to many others by accident.
-    return bool(np.any(first != first.flat[0])) and np.array_equal(first, second)
+_Sample = tuple[str, tuple[int, ...], bytes]
+
+
+def _sample(array: NDArray[Any]) -> _Sample:
+    """Return type, shape and some numbers: what is equal has equal ones."""
+    if not array.size:
+        return str(array.dtype), array.shape, b""
+    count = min(_SAMPLE, max(array.shape))
+    rows, columns = (np.linspace(0, size - 1, count, dtype=np.int64) for size in array.shape)
+    # Adding 0 makes one zero of both.
+    return str(array.dtype), array.shape, np.asarray(array[rows, columns] + 0).tobytes()
+
+
+def _are_equal(first: NDArray[Any], second: NDArray[Any]) -> bool:
+    # Weights that are all one number are equal to many others by accident, and so are empty ones.
+    return bool(np.any(first != first.flat[:1])) and np.array_equal(first, second)
 
 
 def _array(model: ir.Model, name: str) -> NDArray[Any]:

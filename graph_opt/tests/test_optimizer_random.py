@@ -92,7 +92,7 @@ class Draft:
         """A new table, or one that another feature reads."""
         same = [each for each in self.tables if each[3] is dtype]
         if same and self.choose(3) == 0:
-            return self.one_of(same)
+            return same[self.choose(len(same))]
         rows, dim = self.one_of(ROWS), 1 + self.choose(4)
         numbers = np.random.default_rng(len(self.weights)).random((rows, dim))
         name = self.constant(numbers.astype(dtype), f"table_{len(self.tables)}.weight")
@@ -268,14 +268,10 @@ def feature(draft: Draft) -> None:
     if ids.name not in INPUTS and draft.nodes[-1].op_type in ("Cast", "Gather", "Slice"):
         draft.known_ids.append(ids)
     ids = moved(draft, ids)
-    if draft.op and ids.name in INPUTS and INPUTS[ids.name][0] == TensorProto.INT32:
-        mask_ids = Ids(draft.op("Cast", ids.name, to=7), ids.shape)
-    else:
-        mask_ids = ids
     rows, shape = looked_up(draft, ids)
     match draft.choose(6):
         case 0 if len(shape) == 2:
-            flat = pooled(draft, Ids(draft.op("Cast", mask_ids.name, to=7), ids.shape), rows,
+            flat = pooled(draft, Ids(draft.op("Cast", ids.name, to=7), ids.shape), rows,
                           shape[-1])  # fmt: skip
         case 1 if len(shape) > 1:
             picked = draft.op("Gather", rows, draft.constant(np.array(0, np.int64)), axis=1)

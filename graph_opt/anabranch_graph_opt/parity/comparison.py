@@ -164,8 +164,8 @@ def _agreement(one: NDArray[np.float64], two: NDArray[np.float64], tie: float) -
         one, two, rows = one[some], two[some], _MAX_PAIRED
     lowest = 1.0
     for left, right in zip(one.reshape(rows, -1).T, two.reshape(rows, -1).T, strict=True):
-        gaps, others = left[:, None] - left[None, :], right[:, None] - right[None, :]
-        with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore"):  # infinities are ties
+            gaps, others = left[:, None] - left[None, :], right[:, None] - right[None, :]
             apart = np.abs(gaps) > 2 * tie * np.maximum(1.0, np.abs(left))[:, None]
             same = (gaps > 0) == (others > 0)
         pairs = int(apart.sum())
