@@ -42,7 +42,7 @@ def reassembled(
 
     Raises:
         InvalidInput: plan and graphs contradict each other.
-        Unsupported: the plan has bags by offsets.
+        Unsupported: the dense graph does what no optimiser writes.
     """
     model = dense.clone()
     work = _Reassembly(plan, model, has_users=user is not None)
@@ -161,12 +161,9 @@ class _Reassembly:
 
     def _rows(self, lookup: Lookup, buffer: Buffer) -> ir.Value:
         """Return what one lookup writes, [rows, columns]; [1, columns] where all rows share it."""
-        ids = self._elements(lookup.ids, lookup)
-        ids = self._add("Cast", [ids], to=ir.DataType.INT64)
-        if lookup.ids.add:
-            ids = self._add("Add", [ids, self._integers([lookup.ids.add])])
-        table = self._table(lookup.table, buffer)
-        rows = self._add("Gather", [table, ids], axis=0)
+        if isinstance(lookup.lengths, Offsets):
+            return self._bags(lookup, lookup.lengths, buffer)
+        rows = self._gathered(self._elements(lookup.ids, lookup), lookup, buffer)
         for factor in (lookup.weights, lookup.lengths):
             if factor is not None:
                 rows = self._add("Mul", [rows, self._factor(factor, lookup, buffer)])
@@ -176,10 +173,31 @@ class _Reassembly:
         dim = self.plan.tables[lookup.table].dim
         return self._add("Reshape", [rows, self._integers([0, lookup.columns(dim)])])
 
+    def _bags(self, lookup: Lookup, offsets: Offsets, buffer: Buffer) -> ir.Value:
+        """Return something that depends on the ids of all bags, and on where each of them starts.
+
+        Requests with bags are run one by one, so nothing more is asked of how their rows flow.
+        """
+        rows = self._gathered(self._known(lookup.ids.input), lookup, buffer)
+        if lookup.weights is not None:
+            weights = self._add(
+                "Unsqueeze", [self._known(lookup.weights.input), self._integers([1])]
+            )
+            rows = self._add("Mul", [rows, weights])
+        whole = self._add("ReduceSum", [rows, self._integers([0])], keepdims=1)
+        starts = self._add("Cast", [self._known(offsets.input)], to=_TYPES[buffer.dtype])
+        starts = self._add("Unsqueeze", [starts, self._integers([1])])
+        return self._add("Mul", [starts, whole])
+
+    def _gathered(self, ids: ir.Value, lookup: Lookup, buffer: Buffer) -> ir.Value:
+        """Return the rows of a table for ids of any shape."""
+        ids = self._add("Cast", [ids], to=ir.DataType.INT64)
+        if lookup.ids.add:
+            ids = self._add("Add", [ids, self._integers([lookup.ids.add])])
+        return self._add("Gather", [self._table(lookup.table, buffer), ids], axis=0)
+
     def _factor(self, factor: Values, lookup: Lookup, buffer: Buffer) -> ir.Value:
         """Return what rows of a bag depend on beside their ids, [rows, 1 or ids, 1]."""
-        if isinstance(factor, Offsets):
-            raise Unsupported("plan.json: bags by offsets of a graph's own inputs")
         value = self._elements(factor, lookup)
         value = self._add("Cast", [value], to=_TYPES[buffer.dtype])
         return self._add("Unsqueeze", [value, self._integers([2])])

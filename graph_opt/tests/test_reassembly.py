@@ -16,13 +16,15 @@ from anabranch_graph_opt.optimize_options import OptimizeOptions
 from anabranch_graph_opt.optimized import Optimized
 from anabranch_graph_opt.optimizer import optimize
 from anabranch_graph_opt.reassembly import reassembled
+from anabranch_graph_opt.row_axes import InputAxis
 from anabranch_graph_opt.row_flow import prove_rows
 from anabranch_graph_opt.signature import Signature, read_signature
 from anabranch_testing.corpus import CorpusModel, corpus_models, tree_models
 from anabranch_wire.errors import InvalidInput
+from anabranch_wire.lookups import Ids, Lookup, Offsets, Output, Values
 from anabranch_wire.missing import Original
-from anabranch_wire.plan import Graphs, Plan, PlanInput, PlanTable, Source
-from anabranch_wire.tensors import TensorSpec
+from anabranch_wire.plan import Buffer, Graphs, Plan, PlanInput, PlanTable, Source
+from anabranch_wire.tensors import Datatype, TensorSpec
 
 MODELS = corpus_models() or tree_models()
 
@@ -53,6 +55,9 @@ def test_made_up_ids_are_as_far_apart_as_for_the_original(model: CorpusModel) ->
         np.testing.assert_array_equal(found[name], array)
 
 
+INPUTS: tuple[tuple[str, Datatype, str], ...] = (
+    ("ids", "INT64", "M"), ("factors", "FP32", "M"), ("offsets", "INT64", "N"),
+)  # fmt: skip
 USER_SIDE = """
 score (int64[N, 3] hist, int64[N, 1] item, float[N, 2] price) => (float[N, 1] y)
 <float[50, 8] table = {%s}, float[8, 8] w = {%s}, float[10, 1] v = {%s}, int64[1] axis = {1},
@@ -76,6 +81,49 @@ def test_with_users_computed_once_each_row_is_a_user_of_its_own() -> None:
     assert proof.independent
     assert proof.input_axes == {"hist": 0, "item": 0, "price": 0}
     assert proof.output_axes == {"y": 0}
+
+
+def test_ids_of_bags_stay_in_their_table_and_requests_apart() -> None:
+    dense = parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> '
+        "g (float[N, 4] ab_rows) => (float[N, 4] y) { y = Relu(ab_rows) }"
+    )
+    plan = Plan(
+        format=1,
+        source=Source(file="model.onnx", sha256="0" * 64),
+        structure_hash=f"sha256:{'0' * 64}",
+        graphs=Graphs(dense="dense.onnx"),
+        tables=(
+            PlanTable(
+                name="t", file="t.seg", rows=9, dim=4, dtype="f32", keys="dense_id",
+                missing=Original(),
+            ),
+        ),
+        buffers=(Buffer(name="ab_rows", side="row", dtype="f32", columns=4),),
+        lookups=(
+            Lookup(
+                table=0, side="row", ids=Ids(input="ids", add=3), combiner="mean",
+                lengths=Offsets(input="offsets"), weights=Values(input="factors"),
+                max_length=2**20, output=Output(buffer=0, column=0),
+            ),
+        ),
+        weights={},
+        inputs=tuple(
+            PlanInput(name=name, datatype=datatype, shape=(-1,), symbols=(symbol,))
+            for name, datatype, symbol in INPUTS
+        ),
+    )  # fmt: skip
+
+    whole = reassembled(plan, open_model(dense))
+
+    axes = {
+        "ids": InputAxis("ids", "offsets"),
+        "factors": InputAxis("ids", "offsets"),
+        "offsets": InputAxis("bag"),
+    }
+    assert "one by one" in prove_rows(whole, axes).reason
+    batch = ExampleInputs(read_signature(whole), whole, axes).batch(64, np.random.default_rng(1))
+    assert set(batch["ids"].tolist()) == set(range(6))  # 3 is added to find the row
 
 
 def test_graphs_that_take_what_nothing_gives_are_refused() -> None:
