@@ -59,8 +59,6 @@ def split_users(model: ir.Model, users: frozenset[str], shared: frozenset[str]) 
     region = find_user_region(dense, users, walk, facts)
     if not any(node.op_type in _WORTHWHILE for node in region.nodes):
         return "nothing but lookups and small operators depends on user inputs alone"
-    if facts.min_rows > 1:
-        return "the graph needs two rows at least, and a request may have one user"
     try:
         user = _user_model(dense, region, users, shared)
         proof = prove_rows(user)
@@ -68,8 +66,10 @@ def split_users(model: ir.Model, users: frozenset[str], shared: frozenset[str]) 
         return f"the user's part cannot be taken out: {error}"
     gathered = [boundary for boundary in region.boundaries if boundary.is_gathered]
     axes = [boundary.axis for boundary in gathered]
-    if not proof.independent or proof.min_rows > 1:
+    if not proof.independent:
         return f"users are not proven independent of each other: {proof.reason}"
+    if proof.min_rows > 1:
+        return "the user's part needs two rows at least, and a batch may have one user"
     outputs = [str(value.name) for value in user.graph.outputs]
     if [proof.output_axes[name] for name in outputs] != axes:
         return "users are not along the axis that the whole graph has them on"
