@@ -215,6 +215,19 @@ def test_the_picture_shows_every_part_and_what_flows() -> None:
     assert {"ids", "8 columns", "4 columns", "by user"} <= words
 
 
+def test_what_goes_past_a_box_goes_below_all_of_them() -> None:
+    drawn = ElementTree.fromstring(picture(report()))
+
+    bottom = max(
+        int(one.get("y", "")) + int(one.get("height", ""))
+        for one in drawn.iter("{http://www.w3.org/2000/svg}rect")
+    )
+    paths = [str(one.get("d")) for one in drawn.iter("{http://www.w3.org/2000/svg}path")]
+    far = [path for path in paths if " V" in path]
+    assert len(far) == 1  # price, from the inputs past the store to the dense graph
+    assert int(far[0].split(" V")[1].split()[0]) > bottom
+
+
 def test_boxes_of_a_picture_do_not_overlap() -> None:
     drawn = ElementTree.fromstring(picture(report()))
 

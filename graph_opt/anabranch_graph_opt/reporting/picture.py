@@ -14,6 +14,7 @@ _PAD: Final = 12
 _WIDTH: Final = 230
 _GAP: Final = 100
 _SPACE: Final = 24
+_LANE: Final = 14
 _SHOWN: Final = 10
 """Names of a list; the others are counted."""
 _LETTERS: Final = 31
@@ -53,14 +54,25 @@ class _Box:
 def picture(report: Report) -> str:
     """Return an `<svg>` element with inputs, prelude, store and graphs, and what flows between."""
     boxes = _boxes(report)
+    flows = list(_flows(report, boxes))
+    far = [flow for flow in flows if boxes[flow[1]].column - boxes[flow[0]].column > 1]
+    floor = max(box.bottom for box in boxes.values()) + _LANE
     width = max(box.left for box in boxes.values()) + _WIDTH + _PAD
-    height = max(box.bottom for box in boxes.values()) + _PAD
+    height = floor + _LANE * len(far)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" '
         'aria-label="What went where">',
         '<defs><marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" '
         'markerHeight="8" orient="auto"><path d="M0 0 L8 4 L0 8 z"/></marker></defs>',
-        *(_arrow(boxes[begin], boxes[end], word) for begin, end, word in _flows(report, boxes)),
+        *(
+            _near(boxes[begin], boxes[end], word)
+            for begin, end, word in flows
+            if (begin, end, word) not in far
+        ),
+        *(
+            _below(boxes[begin], boxes[end], word, lane, floor)
+            for lane, (begin, end, word) in enumerate(far)
+        ),
         *(_drawn(box) for box in boxes.values()),
         "</svg>",
     ]
@@ -80,7 +92,7 @@ def _boxes(report: Report) -> dict[str, _Box]:
         column += 1
     if report.tables:
         size = bytes_text(sum(table.bytes for table in report.tables))
-        names = [f"{one.name} {one.rows} x {one.dim}" for one in report.tables]
+        names = [f"{one.rows} x {one.dim} {one.name}" for one in report.tables]
         title = f"store: {count_text(len(names), 'table')}, {size}"
         boxes["store"] = _Box("store", column, _PAD, title, _shown(names))
         column += 1
@@ -129,18 +141,25 @@ def _flows(report: Report, boxes: dict[str, _Box]) -> Iterator[tuple[str, str, s
         yield "dense", "outputs", ""
 
 
-def _arrow(begin: _Box, end: _Box, word: str) -> str:
-    if begin.column == end.column:  # one below the other
+def _near(begin: _Box, end: _Box, word: str) -> str:
+    """Return an arrow to the next column, or to the box below."""
+    if begin.column == end.column:
         x = begin.left + _WIDTH // 2
         line = f'<path class="flow" d="M{x} {begin.bottom} L{x} {end.top}"/>'
         return line + _word(x + 8, (begin.bottom + end.top) // 2 + 4, word, "start")
     x1, y1 = begin.left + _WIDTH, begin.top + min(begin.height, end.height) // 2
     x2, y2 = end.left, end.top + min(begin.height, end.height) // 2
-    if end.column - begin.column > 1:  # below what stands between
-        y1, y2 = begin.bottom - _PAD, end.bottom - _PAD
-    middle = x2 - _GAP // 2
+    middle = (x1 + x2) // 2
     path = f'<path class="flow" d="M{x1} {y1} C{middle} {y1} {middle} {y2} {x2} {y2}"/>'
-    return path + _word(x2 - _GAP // 2, y2 - 6, word, "middle")
+    return path + _word(middle, min(y1, y2) - 6, word, "middle")
+
+
+def _below(begin: _Box, end: _Box, word: str, lane: int, floor: int) -> str:
+    """Return an arrow that goes below what stands between, in a lane of its own."""
+    x1, y = begin.left + 2 * _PAD + _LANE * lane, floor + _LANE * lane
+    x2, y2 = end.left - _PAD - _LANE * (lane + 1), end.bottom - _PAD - 4 * lane
+    path = f'<path class="flow" d="M{x1} {begin.bottom} V{y} H{x2} V{y2} H{end.left}"/>'
+    return path + _word(x2 - 6, y - 4, word, "end")
 
 
 def _word(x: int, y: int, word: str, anchor: str) -> str:
