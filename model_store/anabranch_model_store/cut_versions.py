@@ -4,17 +4,14 @@ What cannot be cut is served whole, and so is what answers differently, unless m
 a version refused. Either is said in the notes of the version, never kept quiet.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from anabranch_graph_opt.example_inputs import ExampleInputs
-from anabranch_graph_opt.graph_files import write_graph
 from anabranch_graph_opt.optimize_options import OptimizeOptions
 from anabranch_graph_opt.optimized import LookupVerdict, Optimized
 from anabranch_graph_opt.optimizer import optimize
@@ -23,7 +20,6 @@ from anabranch_graph_opt.parity.comparison import ParityBudget, ParityReport
 from anabranch_graph_opt.precision.activation_ranges import Observed
 from anabranch_graph_opt.precision.dense_precision import Int8Precision
 from anabranch_graph_opt.running import Array, ModelRunner
-from anabranch_graph_opt.signature import read_signature
 from anabranch_model_store.calibration import (
     Calibration,
     Reduction,
@@ -33,13 +29,9 @@ from anabranch_model_store.calibration import (
     shown_agreement,
 )
 from anabranch_model_store.cut_comparison import compare_cut
-from anabranch_model_store.cut_tables import (
-    check_cut_tables,
-    cut_bytes,
-    cut_tables,
-    import_cut_tables,
-)
-from anabranch_model_store.cut_trials import CutTrial, open_cut_trial
+from anabranch_model_store.cut_parts import Fits, PartFiles, opened_parts
+from anabranch_model_store.cut_tables import check_cut_tables
+from anabranch_model_store.cut_trials import CutTrial
 from anabranch_model_store.examples import Example
 from anabranch_model_store.model_yaml import ModelMeaning
 from anabranch_model_store.optimiser_faults import NOT_FAULTS, fault_note
@@ -48,25 +40,17 @@ from anabranch_model_store.recorded_inputs import inputs_like_recorded
 from anabranch_model_store.row_layouts import RowQuestion, cut_layout
 from anabranch_model_store.trial_runners import TrialRunner
 from anabranch_model_store.version_contents import VersionContents
-from anabranch_runtime.cut_models import cut_model
-from anabranch_runtime.models import DenseModel, RowLayout, part_model
+from anabranch_runtime.models import DenseModel, RowLayout
 from anabranch_runtime.store import Segment
-from anabranch_wire.errors import InvalidInput, Unavailable
-from anabranch_wire.plan import Graphs, Plan, PlanInput, PlanTable, Source
+from anabranch_wire.errors import InvalidInput
+from anabranch_wire.plan import Source
 
 __all__ = ["CutVersion", "WholeVersion", "cut_version"]
 
-_FORMAT: Final = "cut 3"
-_DENSE: Final = "dense.onnx"
-_PRELUDE: Final = "prelude.onnx"
-_USER: Final = "user.onnx"
 _TIMED_ROWS: Final = 256
 _SLOWER: Final = 1.1
 """How much slower fewer bits may seem, by times that are never the same twice."""
 _SEED: Final = 7
-
-Fits = Callable[[int, int], None]
-"""Given bytes of graphs and of tables; see `check_fits`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -157,9 +141,8 @@ def cut_version(
             contents, meaning, model, given, options, optimized, runner
         )
         model = replace(model, rows=layout)
-    making = _Making(
-        contents, source, digest, meaning, settings, model, tuple(examples), runner, fits
-    )
+    files = PartFiles(contents.signature, source, digest, meaning.tables, settings, model, fits)
+    making = _Making(contents, meaning, model, tuple(examples), runner, files)
     try:
         if meaning.optimize.dense == "f32":
             return making.shown(making.fastest(options, optimized), None)
@@ -210,14 +193,11 @@ class _Making:
     """Makes an optimised version into one that can be served; see `cut_version`."""
 
     contents: VersionContents
-    source: Source
-    digest: str
     meaning: ModelMeaning
-    settings: StoreSettings
     model: DenseModel
     examples: tuple[Example, ...]
     runner: ModelRunner
-    fits: Fits
+    files: PartFiles
 
     def fastest(
         self,
@@ -285,7 +265,7 @@ class _Making:
         if calibration is None and not tables:
             return made
         model = made.model
-        with self._trial(model, made.store.segment) as trial:
+        with opened_parts(model, made.store.segment) as trial:
             if calibration is not None:
                 rows = reduced_rows(
                     self.contents,
@@ -323,8 +303,8 @@ class _Making:
             Unavailable: the cache cannot be written, or there is no memory.
             TooLarge: it does not fit.
         """
-        parts = self._parts(optimized, "f32" if precision is None else precision.digest)
-        with self._trial(parts.model, parts.segment) as trial:
+        parts = self.files.write(optimized, "f32" if precision is None else precision.digest)
+        with opened_parts(parts.model, parts.segment) as trial:
             report = self._compared(optimized, trial)
             graph_examples = tuple(trial.dense_inputs(each.inputs) for each in self.examples)
             seconds = self._seconds(trial)
@@ -340,43 +320,6 @@ class _Making:
             remarks=optimized.notes,
         )
 
-    def _parts(self, optimized: Optimized, precision: str) -> "_Parts":
-        """Write graphs and import rows; what was written before is found again.
-
-        Args:
-            optimized: the model.
-            precision: what numbers of its graphs depend on, beside those of the original.
-        """
-        settings, model = self.settings, self.model
-        assert settings.graphs is not None
-        tables = cut_tables(optimized.tables, self.meaning.tables, settings.reserve)
-        plan = self._plan(optimized, tables)
-        once = ",".join(optimized.user_inputs)
-        key = "\n".join((_FORMAT, self.digest, optimized.structure_hash, once, precision))
-        folder = settings.graphs.get(key, lambda place: _write_graphs(optimized, place))
-        weight_bytes = sum(path.stat().st_size for path in folder.iterdir())
-        self.fits(weight_bytes, cut_bytes(tables))
-        segment = import_cut_tables(
-            optimized.tables, tables, self.digest, settings.segments, settings.on_bytes
-        )
-        cut = cut_model(
-            plan,
-            model.inputs,
-            _part(folder / _DENSE),
-            None if optimized.prelude is None else _part(folder / _PRELUDE),
-            None if optimized.user is None else _part(folder / _USER),
-            optimized.user_inputs,
-        )
-        return _Parts(replace(model, cut=cut), plan, weight_bytes, segment)
-
-    @contextmanager
-    def _trial(self, model: DenseModel, segment: Path) -> Iterator[CutTrial]:
-        try:
-            with open_cut_trial(model, segment) as trial:
-                yield trial
-        except OSError as error:
-            raise Unavailable(f"rows cannot be opened: {error.strerror or error}") from None
-
     def _observed(
         self,
         options: OptimizeOptions,
@@ -384,39 +327,12 @@ class _Making:
         batches: Sequence[Mapping[str, Array]],
     ) -> list[Mapping[str, Array]]:
         """Compute batches by a model that shows its activations, its lookups cut out as well."""
-        optimized = optimize(observed.model, replace(options, user_once=False))
-        parts = self._parts(optimized, "observed")
+        by_row = replace(options, user_once=False)
+        optimized = optimize(observed.model, by_row, None, self.runner)
+        parts = self.files.write(optimized, "observed")
         model = replace(parts.model, outputs=optimized.outputs)
-        with self._trial(model, parts.segment) as trial:
+        with opened_parts(model, parts.segment) as trial:
             return [trial.run(batch) for batch in batches]
-
-    def _plan(self, optimized: Optimized, tables: tuple[PlanTable, ...]) -> Plan:
-        symbols = self.contents.signature.symbols
-        return Plan(
-            format=1,
-            source=self.source,
-            structure_hash=optimized.structure_hash,
-            graphs=Graphs(
-                dense=_DENSE,
-                prelude=None if optimized.prelude is None else _PRELUDE,
-                user=None if optimized.user is None else _USER,
-            ),
-            tables=tables,
-            buffers=optimized.buffers,
-            lookups=optimized.lookups,
-            pass_through=optimized.pass_through,
-            weights=dict(optimized.weights),
-            inputs=tuple(
-                PlanInput(
-                    name=spec.name,
-                    datatype=spec.datatype,
-                    shape=spec.shape,
-                    symbols=symbols[spec.name],
-                )
-                for spec in optimized.inputs
-            ),
-            user_inputs=optimized.user_inputs,
-        )
 
     def _compared(self, optimized: Optimized, trial: CutTrial) -> ParityReport:
         """Compare with the original on all cases, users of merged requests among them."""
@@ -461,34 +377,11 @@ class _Making:
         return trial.seconds(of_one_user(batch, users))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Parts:
-    """What a cut model is made of, on the disk."""
-
-    model: DenseModel
-    plan: Plan
-    weight_bytes: int
-    segment: Path
-
-
 def _slower_note(dense: str, reduced: float, full: float) -> str:
     return (
         f"it computes in f32: a request of one user takes {reduced * 1e3:.2f} ms in {dense} and "
         f"{full * 1e3:.2f} ms in f32, of which more is computed once per user"
     )
-
-
-def _write_graphs(optimized: Optimized, place: Path) -> None:
-    write_graph(optimized.dense, place / _DENSE)
-    if optimized.prelude is not None:
-        write_graph(optimized.prelude, place / _PRELUDE)
-    if optimized.user is not None:
-        write_graph(optimized.user, place / _USER)
-
-
-def _part(path: Path) -> DenseModel:
-    signature = read_signature(path)
-    return part_model(path, signature.inputs, signature.outputs)
 
 
 def _all_left(verdicts: Sequence[LookupVerdict], reason: str) -> tuple[LookupVerdict, ...]:

@@ -14,7 +14,7 @@ from onnx.external_data_helper import convert_model_to_external_data
 
 from anabranch_graph_opt.optimized import Optimized
 from anabranch_graph_opt.optimizer import optimize
-from anabranch_model_store import cut_tables, cut_versions
+from anabranch_model_store import cut_parts, cut_tables, cut_versions
 from anabranch_model_store.built_graphs import BuiltGraphs
 from anabranch_model_store.cut_versions import CutVersion, WholeVersion
 from anabranch_model_store.memory import OutOfRoom
@@ -212,7 +212,7 @@ def test_a_version_that_was_cut_before_is_found_in_the_cache(
     version: Version, runner: OrtModelRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = version.write().prepare(runner)
-    monkeypatch.setattr(cut_versions, "_write_graphs", refuse)
+    monkeypatch.setattr(cut_parts, "write_graphs", refuse)
     monkeypatch.setattr(cut_tables, "write_table", refuse)
 
     again = version.prepare(runner)

@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from anabranch_graph_opt.optimized import Optimized
-from anabranch_model_store import cut_versions
+from anabranch_model_store import cut_parts, cut_versions
 from anabranch_model_store.built_graphs import BuiltGraphs
 from anabranch_model_store.cut_versions import WholeVersion
 from anabranch_model_store.preparation import PreparedVersion, prepare_version
@@ -67,7 +67,8 @@ def test_a_fault_of_the_optimiser_leaves_the_version_whole(
     def fail(*_: object, **__: object) -> Any:
         raise fault
 
-    monkeypatch.setattr(cut_versions, place, fail)
+    owner = cut_versions if place == "optimize" else cut_parts
+    monkeypatch.setattr(owner, place, fail)
     with caplog.at_level(logging.ERROR):
         prepared = prepare(tmp_path, runner)
 
@@ -98,7 +99,7 @@ def test_what_is_no_fault_of_the_optimiser_is_told_as_it_is(
     def fail(*_: object, **__: object) -> Any:
         raise error
 
-    monkeypatch.setattr(cut_versions, "cut_model", fail)
+    monkeypatch.setattr(cut_parts, "cut_model", fail)
 
     with pytest.raises(type(error), match=error.message):
         prepare(tmp_path, runner)
