@@ -417,6 +417,9 @@ class CutStage:
 
     def _feature(self, lookup: int) -> FeatureArrays:
         """Return what a lookup reads."""
+        bag = self._cut.bags[lookup]
+        if bag is not None:
+            return self._ragged(lookup, self.inputs[bag])
         ids = self._elements(self._cut.reads[lookup], lookup)
         read = self._cut.weights[lookup]
         if read is None:
@@ -427,6 +430,15 @@ class CutStage:
             self._gathered[lookup] = gathered
             weights = gathered.array
         return FeatureArrays(ids, None, weights.reshape(-1))
+
+    def _ragged(self, lookup: int, bag: Array) -> FeatureArrays:
+        """Return what a lookup reads whose bags follow one another in its inputs."""
+        ids, weights = self._cut.reads[lookup], self._cut.weights[lookup]
+        return FeatureArrays(
+            self.inputs[ids.index],
+            bag,
+            None if weights is None else self.inputs[weights.index],
+        )
 
     def _elements(self, read: IdRead, lookup: int) -> Array:
         """Return the ids or weights of a lookup as (rows, ids), a view."""

@@ -82,6 +82,7 @@ class CutModel:
         prelude_inputs: per input of the prelude the input of the original that it is.
         reads: ids, per lookup of the plan.
         weights: of those ids, float32; None where all are 1.
+        bags: per lookup the input that cuts its ids into bags; None where all have one length.
         id_types: name of an input or of a prelude's output -> type of the ids in it.
     """
 
@@ -95,6 +96,7 @@ class CutModel:
     prelude_inputs: tuple[int, ...]
     reads: tuple[IdRead, ...]
     weights: tuple[IdRead | None, ...]
+    bags: tuple[int | None, ...]
     id_types: Mapping[str, IdType]
 
     @property
@@ -123,7 +125,7 @@ def cut_model(
 
     Raises:
         InvalidInput: plan and graphs contradict each other.
-        Unsupported: the plan has bags of varying length.
+        Unsupported: ids, weights or bags have types that are not looked up.
     """
     for what, path, graph in (
         ("prelude", plan.graphs.prelude, prelude),
@@ -147,6 +149,7 @@ def cut_model(
             raise InvalidInput(f"plan.json: the prelude takes {spec.name!r}, which is no input")
     made = () if prelude is None else prelude.outputs
     reads, types = _reads(plan, inputs, made)
+    bags = tuple(_bags(plan, inputs, types))
     return CutModel(
         plan=plan,
         inputs=tuple(inputs),
@@ -158,6 +161,7 @@ def cut_model(
         prelude_inputs=tuple(positions[spec.name] for spec in taken),
         reads=reads,
         weights=tuple(_weights(plan, inputs, made)),
+        bags=bags,
         id_types=MappingProxyType(types),
     )
 
@@ -218,8 +222,6 @@ def _reads(
     types: dict[str, IdType] = {}
     for index, lookup in enumerate(plan.lookups):
         where = f"plan.json: lookups[{index}]"
-        if lookup.lengths is not None:
-            raise Unsupported(f"{where}: bags of varying length in a graph are not looked up yet")
         name = lookup.ids.input
         read, spec = _read(lookup.ids, lookup, inputs, made, where)
         if spec.datatype not in _ID_TYPES:
@@ -227,6 +229,29 @@ def _reads(
         types[name] = _ID_TYPES[spec.datatype]
         reads.append(read)
     return tuple(reads), types
+
+
+def _bags(
+    plan: Plan, inputs: Sequence[TensorSpec], types: dict[str, IdType]
+) -> Iterator[int | None]:
+    """Yield which input cuts the ids of a lookup into bags; its type is added to `types`."""
+    positions = {spec.name: index for index, spec in enumerate(inputs)}
+    for index, lookup in enumerate(plan.lookups):
+        where = f"plan.json: lookups[{index}].lengths"
+        if lookup.lengths is None:
+            yield None
+            continue
+        name = lookup.lengths.input
+        if name not in positions:
+            raise InvalidInput(f"{where}: there is no input {name!r}")
+        spec = inputs[positions[name]]
+        if spec.datatype not in ("INT64", "INT32") or spec.shape != (-1,):
+            raise Unsupported(
+                f"{where}: {spec.datatype} {spec.shape_text} in {name!r}; bags are told by one "
+                "INT64 or INT32 for each"
+            )
+        types[name] = _ID_TYPES[spec.datatype]
+        yield positions[name]
 
 
 def _weights(
@@ -252,7 +277,8 @@ def _read(
     where: str,
 ) -> tuple[IdRead, TensorSpec]:
     """Return where a lookup reads, and what is said of that tensor."""
-    for of_prelude, specs in ((True, made), (False, inputs)):
+    makers = () if lookup.lengths is not None else made
+    for of_prelude, specs in ((True, makers), (False, inputs)):
         for index, spec in enumerate(specs):
             if spec.name == values.input:
                 columns = _columns(values, lookup, spec, where)
@@ -262,6 +288,10 @@ def _read(
 
 def _columns(values: Values, lookup: Lookup, spec: TensorSpec, where: str) -> tuple[int, int]:
     """Return which elements of a row are read; a tensor that all rows share is one row."""
+    if lookup.lengths is not None:
+        if spec.shape != (-1,) or values.columns is not None:
+            raise InvalidInput(f"{where}: {spec.name!r} {spec.shape_text} is not one number an id")
+        return 0, 1
     has_rows = lookup.side == "row" or spec.shape[:1] == (-1,)
     sizes = spec.shape[1:] if has_rows else spec.shape
     length = prod(size for size in sizes if size != -1)

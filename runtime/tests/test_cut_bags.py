@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,13 +14,13 @@ from anabranch_runtime.backends.ort_cpu import OrtCpuBackend
 from anabranch_runtime.cut_engines import CutBinding, CutStage, build_engine
 from anabranch_runtime.cut_models import USER_INDEX, cut_model
 from anabranch_runtime.cut_sources import CutSource
-from anabranch_runtime.cut_staging import stage_batch
+from anabranch_runtime.cut_staging import stage_batch, stage_request
 from anabranch_runtime.models import DenseModel, RowLayout, part_model
 from anabranch_runtime.store import StoreWriter
 from anabranch_testing.cut_graphs import ITEMS, cut_plan, cut_store, view_of_store
 from anabranch_testing.graphs import write_graph
 from anabranch_wire.errors import InvalidInput
-from anabranch_wire.lookups import Ids, Lookup, Output, Side, Values
+from anabranch_wire.lookups import Ids, Lookup, Offsets, Output, Side, Values
 from anabranch_wire.plan import Buffer, Graphs, Plan
 from anabranch_wire.tensors import TensorSpec
 
@@ -268,3 +269,65 @@ def test_an_id_outside_of_the_table_is_refused_whatever_it_weighs(
 
     with pytest.raises(InvalidInput, match=r"ids.*\b20\b"):
         run(bound(stack, model), source, [(ids, w, x)])
+
+
+def ragged_model(folder: Path, *, weighted: bool) -> DenseModel:
+    """Write a model that answers x and the sum of the items of each bag."""
+    inputs = (
+        TensorSpec("ids", "INT64", (-1,)),
+        TensorSpec("w", "FP32", (-1,)),
+        TensorSpec("starts", "INT64", (-1,)),
+        TensorSpec("x", "FP32", (-1, 1)),
+    )
+    whole = bag_model(folder, "sum", None)
+    assert whole.cut is not None
+    known = whole.cut.plan
+    lookup = Lookup(
+        table=0, side="row", ids=Ids(input="ids"), combiner="sum", lengths=Offsets(input="starts"),
+        weights=Values(input="w") if weighted else None, max_length=1000,
+        output=Output(buffer=0, column=0),
+    )  # fmt: skip
+    plan = Plan(
+        format=1,
+        source=known.source,
+        structure_hash=known.structure_hash,
+        graphs=known.graphs,
+        tables=known.tables,
+        buffers=known.buffers,
+        lookups=(lookup,),
+        pass_through=("x",),
+        weights={},
+    )
+    cut = cut_model(plan, inputs, whole.cut.dense)
+    layout = RowLayout(False, 1, (None, None, None, 0), (0,))
+    return DenseModel(whole.path, inputs, whole.outputs, layout, cut=cut)
+
+
+@pytest.mark.parametrize("with_end", [False, True], ids=["starts", "starts and end"])
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+def test_bags_of_varying_length_become_one_row_each(
+    tmp_path: Path, writer: StoreWriter, stack: ExitStack, weighted: bool, with_end: bool
+) -> None:
+    model = ragged_model(tmp_path, weighted=weighted)
+    assert model.cut is not None
+    binding = bound(stack, model)
+    source = CutSource.open(model.cut, view_of_store(writer))
+    rng = np.random.default_rng(4)
+
+    for lengths in ((2, 0, 5), (0, 1, 0, 0), (3,), (0, 0), (5, 0, 2)):
+        total = sum(lengths)
+        ids, w = rng.integers(0, ITEMS, total), rng.standard_normal(total, np.float32)
+        bounds = np.concatenate([[0], np.cumsum(lengths)])
+        x = np.ones((len(lengths), 1), np.float32)
+        starts = bounds if with_end else bounds[:-1]
+
+        stage = stage_request(binding, (ids, w, starts, x), len(lengths))
+        assert isinstance(stage, CutStage)
+        stage.look_up(source)
+        stage.enqueue()
+
+        factors = w if weighted else np.ones(total)
+        rows = (ids[:, None] + np.array([0, 0.5])) * factors[:, None]
+        sums = [rows[begin:end].sum(axis=0) for begin, end in pairwise(bounds.tolist())]
+        expected = np.concatenate([x, np.stack(sums)], axis=1)
+        assert np.allclose(stage.outputs()[0], expected, rtol=1e-5, atol=1e-4)

@@ -12,7 +12,7 @@ from anabranch_runtime.models import DenseModel, RowLayout, part_model
 from anabranch_testing.cut_graphs import INPUTS, USER_NAMES, cut_graphs, cut_parts, cut_plan
 from anabranch_testing.looked_up import looked_up_model
 from anabranch_wire.errors import InvalidInput, Unsupported
-from anabranch_wire.lookups import Ids, Lengths, Values
+from anabranch_wire.lookups import Ids, Lengths, Offsets, Values
 from anabranch_wire.plan import Buffer, Graphs, Plan
 from anabranch_wire.tensors import Datatype, TensorSpec
 
@@ -181,12 +181,49 @@ def test_a_dense_graph_takes_what_was_computed_once(
         cut_model(cut_plan(), INPUTS, less, prelude, user, USER_NAMES)
 
 
-def test_bags_of_varying_length_are_not_supported(
+def test_bags_of_varying_length_are_told_by_an_input(
     parts: tuple[DenseModel, DenseModel, DenseModel],
 ) -> None:
-    plan = with_lookup(cut_plan(), 0, lengths=Lengths(input="n"))
-    with pytest.raises(Unsupported, match=r"lookups\[0\]: bags of varying length"):
-        cut_model(plan, INPUTS, *parts, USER_NAMES)
+    inputs = (
+        replace(INPUTS[0], shape=(-1,)),
+        *INPUTS[1:],
+        TensorSpec("starts", "INT32", (-1,)),
+        TensorSpec("w", "FP32", (-1,)),
+    )
+    fields = {"combiner": "sum", "weights": Values(input="w"), "max_length": 100}
+    plan = with_lookup(cut_plan(), 0, lengths=Offsets(input="starts"), **fields)
+
+    cut = cut_model(plan, inputs, *parts, USER_NAMES)
+
+    assert cut.bags == (5, None, None)
+    assert cut.reads[0] == IdRead(of_prelude=False, index=0, columns=(0, 1))
+    assert cut.weights[0] == IdRead(of_prelude=False, index=6, columns=(0, 1))
+    assert cut.id_types["starts"] == "int32"
+
+
+@pytest.mark.parametrize(
+    ("ids", "bag", "error", "words"),
+    [
+        ("items", "starts", InvalidInput, "'items' .* is not one number an id"),
+        ("flat", "gone", InvalidInput, "there is no input 'gone'"),
+        ("flat", "x", Unsupported, "FP32 .* in 'x'; bags are told by one INT64 or INT32"),
+        ("ab_ids_0", "starts", InvalidInput, "there is no input 'ab_ids_0'"),
+    ],
+)
+def test_bags_that_do_not_fit_are_refused(
+    parts: tuple[DenseModel, DenseModel, DenseModel],
+    ids: str,
+    bag: str,
+    error: type[Exception],
+    words: str,
+) -> None:
+    more = [TensorSpec(name, "INT64", (-1,)) for name in ("flat", "starts")]
+    plan = with_lookup(
+        cut_plan(), 0, ids=Ids(input=ids), combiner="sum", lengths=Lengths(input=bag)
+    )
+
+    with pytest.raises(error, match=rf"^plan.json: lookups\[0\](.lengths)?: {words}"):
+        cut_model(plan, (*INPUTS, *more), *parts, USER_NAMES)
 
 
 def test_weights_are_columns_of_an_input_or_made_by_the_prelude(

@@ -6,7 +6,7 @@ from typing import Final
 import onnx_ir as ir
 
 from anabranch_graph_opt.placement.operators import ID_OPERATORS
-from anabranch_graph_opt.row_axes import RowAxes
+from anabranch_graph_opt.row_axes import AxisKind, RowAxes
 
 __all__ = ["CallerSide"]
 
@@ -24,12 +24,19 @@ class CallerSide:
         axes: what axis 0 of its inputs counts.
         weights: names of initializers that may be updated later; what is made of them is not the
             caller's.
+        kinds: of inputs that are the caller's here.
     """
 
-    def __init__(self, graph: ir.Graph, axes: RowAxes, weights: Set[str]) -> None:
+    def __init__(
+        self,
+        graph: ir.Graph,
+        axes: RowAxes,
+        weights: Set[str],
+        kinds: Set[AxisKind] = frozenset({"rows", "none"}),
+    ) -> None:
         self._graph = graph
         self._inputs = {
-            value for value in graph.inputs if axes.kinds[str(value.name)].kind in ("rows", "none")
+            value for value in graph.inputs if axes.kinds[str(value.name)].kind in kinds
         }
         self._weights = weights
         self._known: dict[ir.Value, bool] = {}
@@ -59,20 +66,25 @@ class CallerSide:
 
     def varies(self, value: ir.Value) -> bool:
         """Whether what an input holds reaches a value; else only sizes and constants do."""
+        return bool(self.roots(value))
+
+    def roots(self, value: ir.Value) -> frozenset[str]:
+        """Return the inputs of which not only the size reaches a value."""
+        roots: set[str] = set()
         pending, seen = [value], {value}
         while pending:
             last = pending.pop()
             node = last.producer()
             if node is None:
                 if last.const_value is None:
-                    return True
+                    roots.add(str(last.name))
                 continue
             if node.op_type in _SHAPE_OPERATORS:
                 continue
             below = [each for each in node.inputs if each is not None and each not in seen]
             seen.update(below)
             pending += below
-        return False
+        return frozenset(roots)
 
     def _enters(self, value: ir.Value) -> bool:
         constant = value.const_value

@@ -5,6 +5,7 @@ not proven is looked up row by row, and pooled where it always was.
 """
 
 from collections.abc import Mapping, Sequence, Set
+from typing import Final
 
 import onnx_ir as ir
 
@@ -14,14 +15,17 @@ from anabranch_graph_opt.bags.factors import WeightMaker
 from anabranch_graph_opt.bags.found_bags import Bag
 from anabranch_graph_opt.bags.guesses import Guess, guesses
 from anabranch_graph_opt.bags.proofs import Claim, prove
+from anabranch_graph_opt.bags.ragged_bags import RaggedSearch
 from anabranch_graph_opt.bags.reference_runner import ReferenceRunner
 from anabranch_graph_opt.bags.regions import Regions
 from anabranch_graph_opt.placement.found import FoundLookup
 from anabranch_graph_opt.placement.id_grids import GridFinder
-from anabranch_graph_opt.row_axes import RowAxes
+from anabranch_graph_opt.row_axes import AxisKind, RowAxes
 from anabranch_graph_opt.running import ModelRunner
 
 __all__ = ["find_bags"]
+
+_ALL: Final[frozenset[AxisKind]] = frozenset({"rows", "none", "ids", "bag"})
 
 
 def find_bags(
@@ -60,12 +64,20 @@ class _Search:
         self._axes = axes
         self._runner = runner
         self._caller = CallerSide(model.graph, axes, weights)
-        self._regions = Regions(model.graph, body_owners(model.graph), self._caller)
+        owners = body_owners(model.graph)
+        self._regions = Regions(model.graph, owners, self._caller)
+        everything = CallerSide(model.graph, axes, weights, _ALL)
+        self._ragged = RaggedSearch(
+            model, axes, Regions(model.graph, owners, everything), everything, runner
+        )
         self._grids = GridFinder(model, axes)
         self._maker = WeightMaker(model.graph)
 
     def bag(self, found: FoundLookup) -> Bag | None:
         """Return the bag of a lookup; of several results the last one that is proven."""
+        ragged = self._ragged.bag(found)
+        if ragged is not None:
+            return ragged
         graph = self._model.graph
         results = self._regions.results(found.output)
         made = list(guesses(found.output, results, graph, self._caller))

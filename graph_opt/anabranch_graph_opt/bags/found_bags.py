@@ -19,9 +19,11 @@ class Bag:
         output: [rows, *shape], what takes the place of the rows of the table.
         shape: of one row of it; its product is that of a row of the table.
         combiner: how the rows of a bag become one.
-        length: rows of a bag, the same for each row of the batch.
+        length: rows of a bag, the same for each row of the batch; 0 where that varies.
         weights: float32 [rows, length] of the graph, a factor for each row of a bag; made of
-            inputs and constants alone. None: all are 1.
+            inputs and constants alone. Where lengths vary, an input [ids]. None: all are 1.
+        ids: where lengths vary, the input that holds the ids of all bags; else "".
+        offsets: and the one that says where each starts; else "".
     """
 
     output: ir.Value
@@ -29,3 +31,5 @@ class Bag:
     combiner: Combiner
     length: int
     weights: ir.Value | None
+    ids: str = ""
+    offsets: str = ""

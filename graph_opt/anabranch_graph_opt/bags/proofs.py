@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from anabranch_graph_opt.bags.bag_batches import bag_batches
 from anabranch_graph_opt.bags.found_bags import Combiner
+from anabranch_graph_opt.bags.pooled_parts import pooled_part
 from anabranch_graph_opt.graph_files import graph_bytes
 from anabranch_graph_opt.row_axes import RowAxes
 from anabranch_graph_opt.running import Array, ModelRunner
@@ -60,7 +61,8 @@ def prove(
         axes: what axis 0 of inputs counts.
         runner: runs parts of the model.
     """
-    part = _part(model, claim)
+    outputs = [claim.output] if claim.weights is None else [claim.output, claim.weights]
+    part = pooled_part(model, claim.rows, outputs)
     if part is None:
         return None
     content = graph_bytes(part)
@@ -72,12 +74,12 @@ def prove(
         sizes = {0: rows, -1: rows * claim.length}
         given[name] = found.reshape([*(sizes.get(size, size) for size in row_shape), claim.dim])
         try:
-            outputs = runner.run(content, given)
+            results = runner.run(content, given)
         except AnabranchError:
             continue
         ran += 1
-        output = outputs[str(claim.output.name)]
-        weights = None if claim.weights is None else outputs[str(claim.weights.name)]
+        output = results[str(claim.output.name)]
+        weights = None if claim.weights is None else results[str(claim.weights.name)]
         if not _is_pooled(output, found, weights, claim.combiner):
             return None
         shapes.add(output.shape[1:])
@@ -111,25 +113,3 @@ def _is_pooled(
         near = np.abs(flat - pooled) <= allowed
     same = np.isnan(flat) & np.isnan(pooled)
     return bool(np.all(near | same | (flat == pooled)))
-
-
-def _part(model: ir.Model, claim: Claim) -> ir.Model | None:
-    """Return the part of a model from rows and inputs to what is claimed."""
-    outputs = [claim.output] if claim.weights is None else [claim.output, claim.weights]
-    try:
-        graph = ir.convenience.extract(model.graph, [claim.rows, *model.graph.inputs], outputs)
-    except (KeyError, ValueError, AttributeError):
-        return None
-    for value in list(graph.inputs):
-        if value.name != claim.rows.name and not value.uses():
-            graph.inputs.remove(value)
-    for value in (graph.inputs[0], *graph.outputs):
-        if value.type is None:
-            value.type = ir.TensorType(ir.DataType.FLOAT)
-        elif value.type.dtype is not ir.DataType.FLOAT:
-            return None
-        value.shape = None
-    graph.inputs[0].shape = None
-    graph.name = "pooling"
-    graph.opset_imports.update(model.opset_imports)
-    return ir.Model(graph, ir_version=model.ir_version)

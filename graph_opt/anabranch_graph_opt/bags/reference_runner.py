@@ -48,4 +48,4 @@ class ReferenceRunner:
         except _FAILURES as error:
             raise InvalidInput(f"the reference cannot run it: {error}") from error
         names = self._evaluator.output_names
-        return {name: np.asarray(output) for name, output in zip(names, outputs, strict=True)}
+        return {str(name): np.asarray(output) for name, output in zip(names, outputs, strict=True)}

@@ -8,10 +8,11 @@ from typing import Final
 import onnx_ir as ir
 from onnx_ir.passes import common as library
 
+from anabranch_graph_opt.bags.bodies import remove_unused
 from anabranch_graph_opt.bags.found_bags import Bag
 from anabranch_graph_opt.cutting.buffer_views import BufferViewsPass
 from anabranch_graph_opt.cutting.column_order import in_column_order
-from anabranch_graph_opt.cutting.poolings import fitting_bags, poolings
+from anabranch_graph_opt.cutting.poolings import fitting_bags, poolings, ragged_poolings
 from anabranch_graph_opt.cutting.preludes import extract_prelude
 from anabranch_graph_opt.cutting.requests import CutRequest, Pooling
 from anabranch_graph_opt.cutting.table_rows import ELEMENTS_DIFFER, of_table_rows
@@ -20,13 +21,15 @@ from anabranch_graph_opt.optimized import TableSource
 from anabranch_graph_opt.placement.found import FoundLookup
 from anabranch_graph_opt.placement.id_grids import GridFinder, IdGrid
 from anabranch_graph_opt.row_axes import RowAxes
-from anabranch_wire.lookups import Ids, Lookup, Output, Side, Values
+from anabranch_wire.lookups import Ids, Lookup, Offsets, Output, Side, Values
 from anabranch_wire.plan import Buffer
 
 __all__ = ["Cut", "cut_lookups"]
 
 _NAMES: Final[Mapping[str, str]] = {"row": "ab_rows", "user": "ab_user", "shared": "ab_shared"}
 """Buffers of rows, of users, and of what all rows of a request share."""
+_MAX_BAG: Final = 2**20
+"""Ids of one bag of varying length: what a lookup takes at most."""
 _NO_BAGS: Final[Mapping[ir.Value, Bag]] = MappingProxyType({})
 
 
@@ -81,7 +84,7 @@ def cut_lookups(
     ]
     ordered = in_column_order(model.graph, requests)
     tables = {request.table: index for index, request in enumerate(_first_of_table(ordered))}
-    buffers, places = _buffers(model.graph, ordered)
+    buffers, places = _buffers(model.graph, ordered, axes)
     lengths = _row_lengths(model.graph)
     lookups = [
         lookup
@@ -93,6 +96,7 @@ def cut_lookups(
     for request in ordered:
         index, column = places[request]
         _replace(model.graph, request, sources[names[index]], buffers[index].columns, column)
+    remove_unused(model.graph)
     for each in (BufferViewsPass(names), library.RemoveUnusedNodesPass()):
         model = each(model).model
     for value in [value for value in model.graph.inputs if not _is_used(value)]:
@@ -127,8 +131,9 @@ def _grids(
     computed: dict[ir.Value, None] = {}
     grids: dict[FoundLookup, IdGrid] = {}
     refused: dict[FoundLookup, str] = {}
+    ragged = ragged_poolings(bags, found)
     for each in found:
-        if not each.is_cut or each.ids in followed or each.ids in computed:
+        if not each.is_cut or each in ragged or each.ids in followed or each.ids in computed:
             continue
         grid = finder.find(each.ids)
         if grid is not None:
@@ -141,7 +146,7 @@ def _grids(
     joined = [ids for ids in fitting.joined if ids not in computed]
     prelude = extract_prelude(model, [*computed, *joined], axes.kinds, fitting.computed)
     for each in found:
-        if not each.is_cut or each in refused:
+        if not each.is_cut or each in refused or each in ragged:
             continue
         if each.ids in prelude.refused and each.ids not in followed:
             refused[each] = prelude.refused[each.ids]
@@ -154,7 +159,10 @@ def _grids(
             refused[each] = narrowed
         else:
             grids[each] = narrowed
-    return grids, poolings(fitting, grids, prelude.grids), prelude.model, refused
+    pooled = poolings(fitting, grids, prelude.grids)
+    for each, (grid, pooling) in ragged.items():
+        grids[each], pooled[each] = grid, pooling
+    return grids, pooled, prelude.model, refused
 
 
 def _first_of_table(requests: Sequence[CutRequest]) -> list[CutRequest]:
@@ -165,7 +173,7 @@ def _first_of_table(requests: Sequence[CutRequest]) -> list[CutRequest]:
 
 
 def _buffers(
-    graph: ir.Graph, requests: Sequence[CutRequest]
+    graph: ir.Graph, requests: Sequence[CutRequest], axes: RowAxes
 ) -> tuple[list[Buffer], dict[CutRequest, tuple[int, int]]]:
     """Add an input for each kind of buffer, and give every lookup its columns."""
     kinds: dict[tuple[str, bool], int] = {}
@@ -179,7 +187,7 @@ def _buffers(
         places[request] = (index, widths[index])
         widths[index] += request.columns
     taken = {str(value.name) for value in graph.inputs}
-    rows = _rows_symbol(graph)
+    rows = _rows_symbol(graph, axes)
     buffers = []
     for (kind, is_half), width in zip(kinds, widths, strict=True):
         name = _NAMES[kind] + ("_f16" if is_half else "")
@@ -200,10 +208,11 @@ def _buffers(
     return buffers, places
 
 
-def _rows_symbol(graph: ir.Graph) -> str:
+def _rows_symbol(graph: ir.Graph, axes: RowAxes) -> str:
     """Return the name that inputs give to the number of rows, so that buffers have the same."""
     for value in graph.inputs:
-        first = value.shape[0] if value.shape else None
+        has_rows = value.shape and axes.kinds[str(value.name)].kind == "rows"
+        first = value.shape[0] if value.shape and has_rows else None
         if isinstance(first, ir.SymbolicDim) and first.value is not None:
             return first.value
     return "batch"
@@ -214,6 +223,7 @@ def _lookups(
 ) -> list[Lookup]:
     lookups = []
     pooling = request.pooling
+    offsets = "" if pooling is None else pooling.offsets
     for run in request.grid.runs:
         is_whole = run.columns == (0, lengths.get(run.source))
         lookups.append(
@@ -227,8 +237,9 @@ def _lookups(
                     add=run.add,
                 ),
                 combiner="none" if pooling is None else pooling.combiner,
+                lengths=Offsets(input=offsets) if offsets else None,
                 weights=None if pooling is None else _weights(pooling, lengths),
-                max_length=run.length,
+                max_length=_MAX_BAG if offsets else run.length,
                 output=Output(buffer=buffer, column=column),
             )
         )
@@ -299,7 +310,6 @@ def _replace(
     if new:
         value.type, value.shape = old.type, old.shape
     ir.convenience.replace_all_uses_with(old, value, replace_graph_outputs=True)
-    graph.remove(node, safe=True)
     if is_output:
         value.name = old.name
 
@@ -324,4 +334,6 @@ def _words(grid: IdGrid | None, pooling: Pooling | None) -> str:
     if pooling is None:
         return joined
     factors = "" if pooling.weights is None else f", weights {pooling.weights.source}"
+    if pooling.offsets:
+        joined = f"{grid.runs[0].source}, from {pooling.offsets} on"
     return f"{pooling.combiner} of {joined}{factors}"

@@ -10,7 +10,7 @@ from anabranch_graph_opt.cutting.requests import Pooling
 from anabranch_graph_opt.placement.found import FoundLookup
 from anabranch_graph_opt.placement.id_grids import GridFinder, IdGrid, IdRun
 
-__all__ = ["FittingBags", "fitting_bags", "poolings"]
+__all__ = ["FittingBags", "fitting_bags", "poolings", "ragged_poolings"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,7 +61,7 @@ def fitting_bags(
     for each in found:
         bag = bags.get(each.output)
         grid = grids.get(each.ids)
-        if bag is None or not each.is_cut:
+        if bag is None or bag.offsets or not each.is_cut:
             continue
         if grid is not None and (grid.row_axis != 0 or grid.shape != (bag.length,)):
             continue
@@ -109,6 +109,22 @@ def poolings(
             if run is None:
                 continue
         made[each] = Pooling(bag.output, bag.shape, bag.combiner, run)
+    return made
+
+
+def ragged_poolings(
+    bags: Mapping[ir.Value, Bag], found: Sequence[FoundLookup]
+) -> dict[FoundLookup, tuple[IdGrid, Pooling]]:
+    """Return ids of bags whose length varies, and how they are pooled."""
+    made: dict[FoundLookup, tuple[IdGrid, Pooling]] = {}
+    for each in found:
+        bag = bags.get(each.output)
+        if bag is None or not bag.offsets or not each.is_cut:
+            continue
+        name = None if bag.weights is None else str(bag.weights.name)
+        run = None if name is None else IdRun(name, (0, 1))
+        pooling = Pooling(bag.output, bag.shape, bag.combiner, run, bag.offsets)
+        made[each] = (IdGrid(0, 1, (), (IdRun(bag.ids, (0, 1)),)), pooling)
     return made
 
 

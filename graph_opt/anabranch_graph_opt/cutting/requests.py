@@ -22,12 +22,15 @@ class Pooling:
         shape: of one row of it.
         combiner: how rows become one.
         weights: a factor for each id; None: all are 1.
+        offsets: input that says where each bag starts, in the one that holds the ids of all; "":
+            all bags are of one length.
     """
 
     output: ir.Value
     shape: tuple[int, ...]
     combiner: Combiner
     weights: IdRun | None
+    offsets: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -132,8 +132,8 @@ def _repeated(array: Array) -> Array:
 def _edges(optimized: CutLookups, base: Mapping[str, Array]) -> Iterator[ParityCase]:
     """Yield the batch with one id moved to the edge of its tables, or beyond."""
     for (name, side, column), (low, high) in list(_bounds(optimized).items())[:_MAX_EDGES]:
-        if name not in base or base[name].ndim == 0:
-            continue  # of a prelude
+        if name not in base or not base[name].size or base[name].ndim == 0:
+            continue  # of a prelude, or empty bags
         for value, word in ((high, "last"), (low, "first, counted from the end")):
             yield ParityCase(
                 f"id {value} in {name!r}[{column}], the {word} of its table",
@@ -152,7 +152,8 @@ def _bounds(optimized: CutLookups) -> dict[tuple[str, Side, int], tuple[int, int
     for lookup in optimized.lookups:
         rows = optimized.tables[lookup.table].rows
         begin = 0 if lookup.ids.columns is None else lookup.ids.columns[0]
-        for column in range(begin, begin + lookup.max_length):
+        length = lookup.max_length if lookup.lengths is None else 1
+        for column in range(begin, begin + length):
             key = (lookup.ids.input, lookup.side, column)
             low, high = bounds.get(key, (-(2**63), 2**63 - 1))
             low = max(low, -rows - lookup.ids.add)

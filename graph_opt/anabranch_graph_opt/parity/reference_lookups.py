@@ -1,6 +1,7 @@
 """Lookups of a plan in plain NumPy: what the store's kernels have to give, one lookup at a time."""
 
 from collections.abc import Mapping
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,7 +9,7 @@ from numpy.typing import NDArray
 from anabranch_graph_opt.optimized import Optimized, TableSource
 from anabranch_graph_opt.running import Array
 from anabranch_wire.errors import InvalidInput
-from anabranch_wire.lookups import Lookup, Values
+from anabranch_wire.lookups import Lengths, Lookup, Values
 
 __all__ = ["look_up"]
 
@@ -17,14 +18,14 @@ def look_up(optimized: Optimized, arrays: Mapping[str, Array], rows: int) -> dic
     """Return the buffers of a batch.
 
     Args:
-        optimized: a model whose bags all have a fixed number of ids.
+        optimized: a model whose lookups are cut out.
         arrays: inputs of the original, and outputs of the prelude.
         rows: of the batch.
 
     Raises:
         InvalidInput: an id is outside its table, as ONNX Gather has it.
     """
-    buffers = {
+    buffers: dict[str, Array] = {
         buffer.name: np.zeros(
             (rows if buffer.side == "row" else 1, buffer.columns),
             np.float32 if buffer.dtype == "f32" else np.float16,
@@ -35,6 +36,10 @@ def look_up(optimized: Optimized, arrays: Mapping[str, Array], rows: int) -> dic
     for lookup in optimized.lookups:
         out = buffers[names[lookup.output.buffer]]
         table = optimized.tables[lookup.table]
+        if lookup.lengths is not None:
+            begin = lookup.output.column
+            out[:, begin : begin + table.dim] = _bags(lookup, table, arrays, len(out))
+            continue
         ids = _ids(lookup, arrays, len(out))
         found = _pooled(lookup, _rows(lookup, table, ids), _weights(lookup, arrays, ids.shape))
         begin = lookup.output.column
@@ -86,6 +91,29 @@ def _pooled(lookup: Lookup, found: Array, weights: NDArray[np.float64]) -> Array
         # Nothing to divide by: the bag is empty, or its weights cancel out.
         total = np.divide(total, divisors, out=np.zeros_like(total), where=divisors != 0)
     return np.asarray(total.astype(found.dtype))
+
+
+def _bags(
+    lookup: Lookup, table: TableSource, arrays: Mapping[str, Array], rows: int
+) -> NDArray[np.float32]:
+    """Return [rows, dim]: what the rows of bags become whose length varies."""
+    assert lookup.lengths is not None
+    ids = arrays[lookup.ids.input].astype(np.int64) + lookup.ids.add
+    found = _rows(lookup, table, ids[:, None])
+    weights = np.ones(len(ids))
+    if lookup.weights is not None:
+        weights = arrays[lookup.weights.input].astype(np.float64)
+    bounds = arrays[lookup.lengths.input].astype(np.int64)
+    if isinstance(lookup.lengths, Lengths):
+        bounds = np.concatenate([[0], np.cumsum(bounds)])
+    elif len(bounds) == rows:
+        bounds = np.append(bounds, len(ids))
+    pooled = np.zeros((rows, table.dim), np.float32)
+    for row, (begin, end) in enumerate(pairwise(bounds.tolist())):
+        if begin < end:
+            bag = found[begin:end].reshape(1, end - begin, table.dim)
+            pooled[row] = _pooled(lookup, bag, weights[None, begin:end])[0]
+    return pooled
 
 
 def _columns(values: Values, arrays: Mapping[str, Array], rows: int, length: int) -> Array:
