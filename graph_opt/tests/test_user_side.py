@@ -11,6 +11,7 @@ from onnx import parser
 
 from anabranch_graph_opt.model_source import open_model
 from anabranch_graph_opt.passes.normalising import normalise
+from anabranch_graph_opt.user_side.known_sizes import KnownSizesPass
 from anabranch_graph_opt.user_side.product_splitting import ProductSplittingPass
 from anabranch_graph_opt.user_side.splitting import UserSplit, split_users
 from anabranch_testing.users_once import run_parts, run_whole
@@ -85,6 +86,11 @@ UNSOUND = {
     "rows in reverse": """minus = Neg(second) far = Constant <value_ints = [-100]> ()
         d = Slice(u, minus, far, first, minus) h = MatMul(d, v) y = Add(h, i)""",
     "a softmax over the batch": """d = Softmax <axis = 0> (u) h = MatMul(d, v) y = Add(h, i)""",
+    "the number of rows": """n = Shape <end = 1> (u) f = Cast <to = 1> (n) d = Div(u, f)
+        h = MatMul(d, v) y = Add(h, i)""",
+    "the number of rows, repeated": """n = Shape <end = 1> (u) f = Cast <to = 1> (n)
+        c = Concat <axis = 0> (n, two) e = Expand(f, c) d = Mul(u, e)
+        h = MatMul(d, v) y = Add(h, i)""",
     "rows added to each other": """t = Transpose(u) s = MatMul(u, t) p = ReduceSum(s, second)
         h = Mul(u, p) z = MatMul(h, v) y = Add(z, i)""",
 }
@@ -221,6 +227,25 @@ def test_other_products_stay(nodes: str) -> None:
 
     assert not result.modified
     assert operators(result.model) == before
+
+
+def test_sizes_of_rows_are_found_behind_a_computed_shape() -> None:
+    # (batch, -1): shape inference leaves the columns open.
+    source = graph(
+        """n = Shape <end = 1> (u) rest = Neg(second) s = Concat <axis = 0> (n, rest)
+        a = Reshape(u, s) c = Concat <axis = 1> (a, i) y = MatMul(c, w)""",
+        "float[N, 2, 10] u, float[N, 10] i",
+        numbers("w", 30, 5),
+    )
+    model = normal(source)
+    assert not ProductSplittingPass(frozenset({"u"}))(model).modified
+
+    assert KnownSizesPass()(model).modified
+    found = split(model)
+
+    assert isinstance(found, UserSplit)
+    assert operators(found.user).count("MatMul") == 1
+    assert_same(source, found)
 
 
 def test_a_few_columns_are_not_worth_a_product_of_their_own() -> None:
