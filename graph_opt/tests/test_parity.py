@@ -14,7 +14,7 @@ from anabranch_wire.errors import InvalidInput
 Arrays = Mapping[str, NDArray[Any]]
 
 ONE = np.array([[0.1], [0.5], [0.3], [0.9]], np.float32)
-INF, NAN = np.float32("inf"), np.float32("nan")
+INF, NAN = float("inf"), float("nan")
 
 
 def report(

@@ -1,4 +1,7 @@
-"""Optimised models run by their definition: prelude, lookups in NumPy, what is left."""
+"""Optimised models run by their definition: prelude, lookups in NumPy, what is left.
+
+ONNX Runtime runs graphs as they are here: its own rewriting crashes on some sound models.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -40,7 +43,7 @@ class WholeModel:
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self._content = model.SerializeToString()
-        self._runner = OrtModelRunner()
+        self._runner = OrtModelRunner(is_optimized=True)
 
     def run(self, batch: Arrays) -> Arrays:
         """Return every output; see `ModelRunner`."""
@@ -55,7 +58,8 @@ class OptimizedModel:
         self._optimized = optimized
         self._dense = graph_bytes(optimized.dense)
         self._prelude = None if optimized.prelude is None else graph_bytes(optimized.prelude)
-        self._runner, self._prelude_runner = OrtModelRunner(), OrtModelRunner()
+        self._runner = OrtModelRunner(is_optimized=True)
+        self._prelude_runner = OrtModelRunner(is_optimized=True)
 
     def run(self, batch: Arrays) -> Arrays:
         """Return every output.
