@@ -124,6 +124,9 @@ class _Reassembly:
         if index is None:
             raise InvalidInput(f"plan.json: the dense graph does not take {USER_INDEX!r}")
         for node, position in tuple(index.uses()):
+            if node.op_type == "Shape":
+                node.replace_input_with(position, self._one_each())
+                continue
             source = node.inputs[0]
             if node.op_type != "Gather" or position != 1 or source not in graph.inputs:
                 raise InvalidInput(f"the dense graph does more with {USER_INDEX!r} than to gather")
@@ -152,6 +155,18 @@ class _Reassembly:
             graph.extend(self.nodes)
         else:
             graph.insert_before(first, self.nodes)
+
+    def _one_each(self) -> ir.Value:
+        """Return an integer for each row, to be counted."""
+        rows = [one for one in self.plan.inputs if one.shape[:1] == (-1,)]
+        able = [one for one in rows if one.datatype != "BYTES"]
+        if not able:
+            raise Unsupported("no input holds numbers for each row")
+        value = self._add("Reshape", [self.values[able[0].name], self._integers([0, -1])])
+        bounds = [self._integers([each]) for each in (0, 1, 1)]
+        value = self._add("Slice", [value, *bounds])
+        value = self._add("Reshape", [value, self._integers([-1])])
+        return self._add("Cast", [value], to=ir.DataType.INT64)
 
     def _known(self, name: str) -> ir.Value:
         value = self.values.get(name)

@@ -83,6 +83,24 @@ def test_with_users_computed_once_each_row_is_a_user_of_its_own() -> None:
     assert proof.output_axes == {"y": 0}
 
 
+USERS = ("uid", "city", "hist_iid", "hist_cid", "age")
+
+
+@pytest.mark.parametrize(
+    "model",
+    [one for one in MODELS if {*USERS} & {*one.batches()[0]} and "own_" not in one.name],
+    ids=lambda model: model.name,
+)
+def test_with_users_once_rows_of_real_models_flow_as_in_the_original(model: CorpusModel) -> None:
+    path = model.folder / "model.onnx"
+    options = OptimizeOptions(min_table_bytes=0, user_inputs=USERS)
+    whole = put_together(optimize(path, options), read_signature(path))
+
+    expected, found = prove_rows(path), prove_rows(whole)
+
+    assert replace(found, reason="") == replace(expected, reason="")
+
+
 def test_ids_of_bags_stay_in_their_table_and_requests_apart() -> None:
     dense = parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 17]> '
