@@ -23,13 +23,13 @@ INPUTS = "int64[N] id, int64[N, 3] fields, float[N, 5] packed, double[N, 2] wide
 
 def optimised(body: str, outputs: str = "float[A, B, C] y", **constants: Any) -> Optimized:
     """Optimise a graph, after a look whether it answers as before."""
-    numbers = {name: np.array(array, np.int64) for name, array in constants.items()}
+    numbers: Any = {name: np.array(array, np.int64) for name, array in constants.items()}
     model = parsed(f"g ({INPUTS}) => ({outputs}) {{ {body} }}", t=TABLE, **numbers)
     optimized = cut_all(model)
     whole, parts = WholeModel(model), OptimizedModel(optimized)
     rng = np.random.default_rng(1)
     for rows in (1, 2, 5, 7):
-        batch = {
+        batch: Any = {
             "id": rng.integers(0, 9, rows),
             "fields": rng.integers(0, 9, (rows, 3)),
             "packed": (rng.random((rows, 5)) * 9).astype(np.float32),
