@@ -3,7 +3,7 @@ BIN := .venv/bin
 NATIVE := $(shell find runtime/native CMakeLists.txt -type f -not -path '*/build/*')
 PYTEST ?= $(BIN)/python -m pytest
 
-.PHONY: help setup demo test check check-native generate format fuzz peers example-train bench chaos report clean
+.PHONY: help setup demo test check check-native generate format fuzz soak peers example-train bench chaos report clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -16,8 +16,8 @@ setup: .venv/.setup ## .venv with everything, native core built
 demo: setup ## serve the example model and rank 80 items for real users; serves until Ctrl-C
 	@$(BIN)/anabranch demo --keep
 
-test: setup ## all tests
-	$(PYTEST) $(ARGS)
+test: setup ## all tests; with ARGS those that pytest finds by them
+	$(if $(ARGS),$(PYTEST) $(ARGS),PYTEST="$(PYTEST)" scripts/run_tests)
 
 check: setup ## lint, types, layering, formatting, generated files
 	$(BIN)/ruff format --check
@@ -42,6 +42,9 @@ format: setup ## format Python and C++
 
 fuzz: setup ## 100,000 mutated inputs per decoder
 	ANABRANCH_FUZZ_CASES=100000 $(PYTEST) tests/fuzz $(ARGS)
+
+soak: setup ## the long forms of tests that have one; an hour and more
+	ANABRANCH_SOAK=1 $(PYTEST) -m soak $(ARGS)
 
 peers: ## virtual environments of clients and servers that pin other versions; PEERS=triton makes one
 	benchmarks/peers/make_peers $(PEERS)

@@ -11,6 +11,7 @@ import pytest
 
 from anabranch_publish import publish_version
 from anabranch_testing.graphs import scale_model
+from anabranch_testing.lengths import is_soak
 from anabranch_testing.server_processes import ServerProcesses, wait_until
 from anabranch_testing.servers import RunningServer, started_server
 
@@ -34,8 +35,12 @@ def status(server: RunningServer) -> int:
         return 0
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("harm", [remove, damage])
+EACH = [(1, damage), (2, remove)]
+EVERY = [*EACH, (1, remove), (2, damage)]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("workers", "harm"), EVERY if is_soak() else EACH)
 def test_a_worker_that_is_started_again_serves_what_the_cache_no_longer_has(
     tmp_path: Path, workers: int, harm: Callable[[Path], None]
 ) -> None:

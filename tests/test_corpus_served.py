@@ -11,6 +11,7 @@ import tritonclient.http as triton_http
 from numpy.typing import NDArray
 
 from anabranch_testing.corpus import CorpusModel, corpus_models, tree_models
+from anabranch_testing.lengths import is_soak
 from anabranch_testing.servers import RunningServer, started_server
 from anabranch_wire.tensors import datatype_of
 
@@ -34,9 +35,17 @@ warmup: {rounds: 1}
 
 
 CUTTING = {"tables from 64 KiB on cut": "", "all tables cut": "optimize: {min_table_bytes: 0}\n"}
+MIXED = "every fourth model as by default, all tables of the others cut"
+
+pytestmark = pytest.mark.soak
 
 
-@pytest.fixture(scope="module", params=CUTTING)
+def meaning_of(number: int, cutting: str) -> str:
+    """Return the model.yaml of a model."""
+    return list(CUTTING.values())[number % 4 != 0] if cutting == MIXED else CUTTING[cutting]
+
+
+@pytest.fixture(scope="module", params=CUTTING if is_soak() else [MIXED])
 def cutting(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -44,12 +53,12 @@ def cutting(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def server(cutting: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     repository = tmp_path_factory.mktemp("repository")
-    for model in MODELS.values():
+    for number, model in enumerate(MODELS.values()):
         version = repository / model.name / "1"
         version.mkdir(parents=True)
         shutil.copyfile(model.folder / "model.onnx", version / "model.onnx")
         (repository / model.name / "serving.yaml").write_text(SERVING)
-        (repository / model.name / "model.yaml").write_text(CUTTING[cutting])
+        (repository / model.name / "model.yaml").write_text(meaning_of(number, cutting))
     scratch = tmp_path_factory.mktemp("scratch")
     with started_server(repository, scratch, "--settle-s", "0") as running:
         yield running

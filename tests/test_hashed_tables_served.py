@@ -4,7 +4,6 @@ Keys are random 64-bit numbers, 0 and -1 among them. Half of the features are si
 ragged bags; requests ask for keys that are missing. The answers must be those of plain NumPy.
 """
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,11 +18,12 @@ from tritonclient.utils import InferenceServerException
 from anabranch_publish import publish_version
 from anabranch_publish.tables import Rows
 from anabranch_testing.graphs import write_graph
+from anabranch_testing.lengths import length
 from anabranch_testing.servers import RunningServer, started_server
 from anabranch_wire.tensors import datatype_of
 
 TABLES = 26
-ROWS = int(os.environ.get("ANABRANCH_HASHED_ROWS", "100000"))
+ROWS = length(100_000, 1_000_000, "ANABRANCH_HASHED_ROWS")
 DIM = 8
 BAGS = range(TABLES // 2, TABLES)
 COMBINERS = ("sum", "mean", "sqrtn", "max")
@@ -39,6 +39,8 @@ hashed (float[N, {WIDTH}] rows, float[N, 1] price) => (float[N] total, float[N, 
   seen = Identity(rows)
 }}
 """
+
+pytestmark = pytest.mark.soak
 
 Array = NDArray[Any]
 

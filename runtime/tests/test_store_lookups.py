@@ -1,4 +1,5 @@
 import json
+import platform
 import sys
 import threading
 from pathlib import Path
@@ -239,6 +240,19 @@ def test_rows_of_users_go_where_the_index_says(generation: Generation) -> None:
 def test_lookups_that_cannot_be_are_refused(generation: Generation, lookup: FeatureLookup) -> None:
     with pytest.raises(InvalidInput):
         LookupPlan(generation, [lookup], [BUFFER])
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="x86 names its instruction sets there")
+def test_every_instruction_set_of_the_processor_has_its_kernels() -> None:
+    text = Path("/proc/cpuinfo").read_text()
+    line = next(one for one in text.splitlines() if one.startswith("flags"))
+    needed = {"avx2": {"avx2", "fma", "f16c", "bmi2"}}
+    needed["avx512"] = needed["avx2"] | {"avx512f", "avx512bw", "avx512dq", "avx512vl"}
+    flags = set(line.split())
+
+    expected = [isa for isa in ("avx512", "avx2") if needed[isa] <= flags]
+
+    assert list(instruction_sets()) == [*expected, "portable"]
 
 
 def test_unknown_instruction_sets_and_versions_are_refused(generation: Generation) -> None:

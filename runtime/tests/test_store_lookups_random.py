@@ -20,6 +20,7 @@ from anabranch_runtime.store import (
     FeatureArrays,
     FeatureLookup,
     IdType,
+    LookupArguments,
     LookupBuffer,
     LookupPlan,
     MissingPolicy,
@@ -213,7 +214,8 @@ class Draft:
     def pick(self, choices: Sequence[Any]) -> Any:
         return choices[int(self.rng.integers(len(choices)))]
 
-    def plan(self) -> LookupPlan:
+    def plans(self) -> list[LookupPlan]:
+        """The same plan for every instruction set of this machine."""
         columns = [int(self.rng.integers(0, 3)) for _ in range(self.pick((1, 1, 2)))]
         sides = [self.pick(("row", "row", "user")) for _ in columns]
         for number in range(int(self.rng.integers(1, 8))):
@@ -227,12 +229,11 @@ class Draft:
             LookupBuffer(columns=max(1, width), type=self.pick(("f32", "f16")), side=side)
             for width, side in zip(columns, sides, strict=True)
         ]
-        return LookupPlan(
-            self.store.writer.generation,
-            [feature.lookup for feature in self.features],
-            self.buffers,
-            isa=self.pick(instruction_sets()),
-        )
+        lookups = [feature.lookup for feature in self.features]
+        generation = self.store.writer.generation
+        return [
+            LookupPlan(generation, lookups, self.buffers, isa=isa) for isa in instruction_sets()
+        ]
 
     def lookup(self, name: str, buffer: int, column: int, buffer_side: str) -> FeatureLookup:
         table = self.pick(range(len(self.tables)))
@@ -321,8 +322,11 @@ def arrays_of(feature: Feature, rng: np.random.Generator) -> FeatureArrays:
     return FeatureArrays(packed[:, 2:-1], None, weights)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("part", range(4))
-def test_any_plan_answers_as_plain_loops_do(store: Store, part: int) -> None:
+def test_any_plan_answers_as_plain_loops_do_by_every_instruction_set(
+    store: Store, part: int
+) -> None:
     cases = max(4, fuzz_cases() // 10) // 4
     refused = 0
     for seed in range(part * cases, (part + 1) * cases):
@@ -332,9 +336,9 @@ def test_any_plan_answers_as_plain_loops_do(store: Store, part: int) -> None:
 
 def is_answered(store: Store, seed: int) -> bool:
     draft = Draft(seed, store)
-    plan = draft.plan()
+    plans = draft.plans()
     version = draft.pick(VERSIONS)
-    outputs = [
+    blank = [
         np.full(
             (draft.rows if buffer.side == "row" else draft.users, buffer.columns),
             UNWRITTEN,
@@ -342,8 +346,8 @@ def is_answered(store: Store, seed: int) -> bool:
         )
         for buffer in draft.buffers
     ]
-    expected = [np.full(output.shape, UNWRITTEN) for output in outputs]
-    slack = [np.zeros(output.shape) for output in outputs]
+    expected = [np.full(output.shape, UNWRITTEN) for output in blank]
+    slack = [np.zeros(output.shape) for output in blank]
     keys, misses = [], []
     try:
         for feature in draft.features:
@@ -354,28 +358,34 @@ def is_answered(store: Store, seed: int) -> bool:
         is_refused = True
     else:
         is_refused = False
-    arguments = plan.arguments(
-        [arrays_of(feature, draft.rng) for feature in draft.features], outputs
-    )
+    features = [arrays_of(feature, draft.rng) for feature in draft.features]
+    first: list[bytes] = []
+    for plan in plans:
+        where = f"seed {seed}, {plan.isa}"
+        outputs = [output.copy() for output in blank]
+        arguments = plan.arguments(features, outputs)
+        if is_refused:
+            with pytest.raises(InvalidInput, match="feature 'f"):
+                run(plan, arguments, version, draft)
+            continue
+        run(plan, arguments, version, draft)
 
-    def run() -> None:
-        plan.run(arguments, version, draft.rows, users=draft.users, user_index=draft.user_index)
+        assert list(arguments.keys) == keys, where
+        assert list(arguments.misses) == misses, where
+        found = [output.tobytes() for output in outputs]
+        first = first or found
+        assert found == first, f"{where}: other bits than {plans[0].isa}"
+        for number, output in enumerate(outputs):
+            off = np.abs(output.astype(np.float64) - expected[number])
+            allowed = slack[number]
+            if output.dtype == np.float16:
+                allowed = allowed + np.maximum(np.abs(expected[number]) * 2.0**-11, 2.0**-25)
+            assert (off <= allowed).all(), f"{where}, buffer {number}"
+    return not is_refused
 
-    if is_refused:
-        with pytest.raises(InvalidInput, match="feature 'f"):
-            run()
-        return False
-    run()
 
-    assert list(arguments.keys) == keys, f"seed {seed}"
-    assert list(arguments.misses) == misses, f"seed {seed}"
-    for number, output in enumerate(outputs):
-        off = np.abs(output.astype(np.float64) - expected[number])
-        allowed = slack[number]
-        if output.dtype == np.float16:
-            allowed = allowed + np.maximum(np.abs(expected[number]) * 2.0**-11, 2.0**-25)
-        assert (off <= allowed).all(), f"seed {seed}, buffer {number}"
-    return True
+def run(plan: LookupPlan, arguments: LookupArguments, version: int, draft: Draft) -> None:
+    plan.run(arguments, version, draft.rows, users=draft.users, user_index=draft.user_index)
 
 
 def write(

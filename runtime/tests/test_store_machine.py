@@ -449,6 +449,7 @@ class StoreMachine(RuleBasedStateMachine):
             self.growth.close()
 
 
+@pytest.mark.soak
 def test_every_version_reads_as_the_model_says() -> None:
     run_state_machine_as_test(
         StoreMachine,

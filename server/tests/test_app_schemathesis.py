@@ -19,10 +19,13 @@ from anabranch_testing.administrations import MemoryAdministration, model_view
 from anabranch_testing.doors import door_context
 from anabranch_testing.graphs import scale_model
 from anabranch_testing.http_doors import http_door
+from anabranch_testing.lengths import length
 
 Operation: TypeAlias = APIOperation[Any, Any, Any, Any]
 
-EXAMPLES = 10
+EXAMPLES = length(5, 100)
+
+pytestmark = pytest.mark.soak
 
 
 @pytest.fixture(scope="module")

@@ -18,10 +18,11 @@ import pytest
 
 from anabranch_publish import publish_version
 from anabranch_publish.tables import Rows
+from anabranch_testing.lengths import length
 from anabranch_testing.marked_rows import DIM, ROWS, TABLES, keys, write_marked_graph
 from anabranch_testing.servers import RunningServer, started_server
 
-_KILLS: Final = int(os.environ.get("ANABRANCH_ROWS_KILLS", "6"))
+_KILLS: Final = length(4, 60, "ANABRANCH_ROWS_KILLS")
 
 _MODEL_YAML: Final = """format: 1
 features:
@@ -159,6 +160,7 @@ def test_rows_change_under_load_and_nobody_sees_a_mixture(server: RunningServer)
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_killed_workers_and_supervisors_cost_no_row(server: RunningServer) -> None:
     chance = random.Random(7)
     with callers(server) as seen:

@@ -40,6 +40,7 @@ from anabranch_server.supervisor.effects import (
     Send,
     WorkerId,
 )
+from anabranch_testing.lengths import length
 from anabranch_wire.errors import (
     AnabranchError,
     Corrupt,
@@ -702,5 +703,7 @@ class _World(RuleBasedStateMachine):
                 assert max(states, default=0) <= self.words[worker.slots[model]]
 
 
-_World.TestCase.settings = settings(max_examples=400, stateful_step_count=80, deadline=None)
-TestEveryOrder = _World.TestCase
+_World.TestCase.settings = settings(
+    max_examples=length(150, 4000), stateful_step_count=80, deadline=None
+)
+TestEveryOrder = pytest.mark.soak(_World.TestCase)

@@ -1,18 +1,19 @@
 """Many reloads in one worker: what it has of descriptors, threads and memory stays as it was."""
 
-import os
 import time
 from pathlib import Path
 from typing import Final
 
 import msgspec
+import pytest
 
 from anabranch_server.processes.messages import Hello, Released
 from anabranch_server.processes.plans import VersionPlan
+from anabranch_testing.lengths import length
 from anabranch_testing.workers import GROUP, RunningWorker, scale_plan, started_worker, state_of
 
-RELOADS: Final = -(-int(os.environ.get("ANABRANCH_RELOADS", "32")) // 16) * 16
-"""The suite's number shows a leak of a descriptor, a thread or a session; by hand 1000 and more.
+RELOADS: Final = -(-length(16, 1000, "ANABRANCH_RELOADS") // 16) * 16
+"""The suite's number shows a leak of a descriptor, a thread or a session; a soak makes 1000.
 A multiple of 16 ends with the group that it began with."""
 
 SLACK_BYTES: Final = 4 << 20
@@ -20,6 +21,7 @@ SLACK_BYTES: Final = 4 << 20
 in weights alone."""
 
 
+@pytest.mark.soak
 def test_reloads_leave_nothing_behind(tmp_path: Path) -> None:
     weights = 4 << 20
     plans = [scale_plan(tmp_path, number, padding=weights) for number in (1, 2, 3)]

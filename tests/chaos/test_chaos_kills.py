@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from anabranch_testing.lengths import length
 from anabranch_testing.server_processes import ServerProcesses, wait_until
 from anabranch_testing.servers import RunningServer
 from chaos import (
@@ -39,38 +40,39 @@ def server(tmp_path: Path) -> Iterator[RunningServer]:
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("victim", ["worker", "supervisor", "loader"])
 def test_a_killed_process_costs_nothing_but_what_it_had_accepted(
     tmp_path: Path, victim: Victim
 ) -> None:
-    rules = Rules([victim], seconds=9.0, rate=100.0, pause_s=2.0, publish_s=1.0)
+    rules = Rules([victim], seconds=length(6, 60), rate=100.0, pause_s=2.0, publish_s=1.0)
 
     with staged_server(TELLING, tmp_path, *OPTIONS) as (server, repository):
         outcome = kill_at_random(server, TELLING, repository, WORKERS, rules)
 
     assert outcome.kills
     assert outcome.complaints == ()
-    assert outcome.result.counts.ok.count > 500
+    assert outcome.result.counts.ok.count > 55 * rules.seconds
     assert outcome.versions > 1
     if victim != "worker":
         assert outcome.result.counts.failed == 0
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("subject", [TABLED, REWRITTEN], ids=["tables", "rows"])
 def test_rows_and_weights_of_an_answer_are_of_one_version_whoever_is_killed(
     tmp_path: Path, subject: Subject
 ) -> None:
-    rules = Rules(
-        ["worker", "supervisor", "loader"], seconds=12.0, rate=100.0, pause_s=2.0, publish_s=1.0
-    )
+    victims: list[Victim] = ["worker", "supervisor", "loader"]
+    rules = Rules(victims, seconds=length(9, 90), rate=100.0, pause_s=2.0, publish_s=1.0)
 
     with staged_server(subject, tmp_path, *OPTIONS) as (server, repository):
         outcome = kill_at_random(server, subject, repository, WORKERS, rules)
 
     assert outcome.kills
     assert outcome.complaints == ()
-    assert outcome.result.counts.ok.count > 500
+    assert outcome.result.counts.ok.count > 50 * rules.seconds
     assert outcome.versions > 1
     assert bool(outcome.marker) == bool(subject.markers)
 

@@ -1,15 +1,16 @@
 """Damaged copies of valid inputs, the same ones in every run."""
 
-import os
 import random
 from collections.abc import Iterator, Sequence
+
+from anabranch_testing.lengths import length
 
 __all__ = ["fuzz_cases", "mutated"]
 
 
 def fuzz_cases() -> int:
-    """How many inputs a fuzz test tries: `ANABRANCH_FUZZ_CASES`, else 10,000."""
-    return int(os.environ.get("ANABRANCH_FUZZ_CASES", "10000"))
+    """How many inputs a fuzz test tries: `ANABRANCH_FUZZ_CASES`, else 5,000; 100,000 in a soak."""
+    return length(5_000, 100_000, "ANABRANCH_FUZZ_CASES")
 
 
 def mutated(
