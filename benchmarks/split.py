@@ -119,7 +119,8 @@ def _served_rows(
         prefix=("taskset", "-c", str(SERVER_CORE)), timeout_s=900.0,
     ) as server:  # fmt: skip
         cut = {name: _cut_lookups(server, name) for name in models}
-        bodies = {name: _bodies(folder, model) for name, model in models.items()}
+        rows = 50 if options.quick else ROWS
+        bodies = {name: _bodies(folder, model, rows) for name, model in models.items()}
         for _ in range(options.rounds):
             for name in models:
                 _round(server, bodies[name], seen[name], options.seconds)
@@ -132,10 +133,10 @@ def _served_rows(
             yield from _once_rows(recipe, models[recipe.name], seen[recipe.name], bodies)
 
 
-def _bodies(folder: Path, model: SplitModel) -> tuple[Body, Body]:
+def _bodies(folder: Path, model: SplitModel, rows: int) -> tuple[Body, Body]:
     """A request for the split model, users once, and one for the whole model, users tiled."""
-    once = make_inputs(model, ROWS, once=True)
-    tiled = make_inputs(model, ROWS)
+    once = make_inputs(model, rows, once=True)
+    tiled = make_inputs(model, rows)
     return (
         write_body(folder / f"{model.name}.once", model.name, once, model.outputs),
         write_body(folder / f"{model.name}.tiled", model.whole, tiled, model.outputs),
@@ -192,7 +193,9 @@ def _once_rows(
         yield results.absent("W6", said, seen.failure or "not run", goal=goal)
         yield bytes_ratio
         return
-    bound = _gain(model.graph, model.users, 65_536).bound
+    gain = _gain(model.graph, model.users, 65_536)
+    assert gain is not None, recipe.name
+    bound = gain.bound
     yield results.measured(
         "W6",
         said,
@@ -247,7 +250,7 @@ def _corpus_rows(folder: Path, options: Options) -> Iterator[results.Row]:
             continue
         what = f"{model.name}, users once, N={ROWS}, in one process"
         gain = _gain(model.folder / "model.onnx", users, 0)
-        if not gain.user:
+        if gain is None or not gain.user:
             continue
         try:
             ratios = _compared(model, users, ROWS, folder, options)
@@ -331,11 +334,11 @@ def _repeated(
     return made
 
 
-def _gain(graph: Path, users: tuple[str, ...], min_table_bytes: int) -> UserGain:
+def _gain(graph: Path, users: tuple[str, ...], min_table_bytes: int) -> UserGain | None:
     """What computing users once can save of this graph's multiplications."""
-    once = OptimizeOptions(min_table_bytes=min_table_bytes, user_inputs=users)
-    by_row = OptimizeOptions(min_table_bytes=min_table_bytes)
-    return user_gain(optimize(graph, by_row), optimize(graph, once), ROWS)
+    by_row = optimize(graph, OptimizeOptions(min_table_bytes=min_table_bytes))
+    once = optimize(graph, OptimizeOptions(min_table_bytes=min_table_bytes, user_inputs=users))
+    return user_gain(by_row.dense, once.user, once.dense, ROWS)
 
 
 def _corpus(options: Options) -> list[CorpusModel]:

@@ -1,6 +1,7 @@
 """From any ONNX model of a recommender to lookups, and the graph that is left without them."""
 
 from dataclasses import replace
+from typing import Final
 
 import onnx_ir as ir
 from onnx_ir.passes import common as library
@@ -19,11 +20,15 @@ from anabranch_graph_opt.running import ModelRunner
 from anabranch_graph_opt.signature import Signature, read_signature
 from anabranch_graph_opt.structure_hashes import structure_hash
 from anabranch_graph_opt.user_side.known_sizes import KnownSizesPass
+from anabranch_graph_opt.user_side.mac_counts import UserGain, user_gain
 from anabranch_graph_opt.user_side.product_splitting import ProductSplittingPass
 from anabranch_graph_opt.user_side.splitting import USER_INDEX, UserSplit, split_users
 from anabranch_graph_opt.weight_maps import map_weights
 
 __all__ = ["optimize"]
+
+_CANDIDATES: Final = 1000
+"""Of the request that gains are told for."""
 
 
 def optimize(
@@ -63,8 +68,11 @@ def optimize(
     cut = cut_lookups(normalised.model, found, axes, users, bags)
     split = _split(cut, users, axes)
     dense, user = cut.dense, None
+    notes: tuple[str, ...] = ()
     if isinstance(split, UserSplit):
         dense, user = split.dense, split.user
+        gain = None if reduced else user_gain(whole, user, dense, _CANDIDATES)
+        notes = () if gain is None else (_gain_note(gain),)
     elif users:  # a lookup once per user does not pay for itself
         note = f"nothing is computed once per user: {split}"
         by_row = optimize(source, replace(options, user_once=False), precision, runner)
@@ -91,8 +99,15 @@ def optimize(
         if user is not None
         else (),
         structure_hash=structure,
-        notes=(),
+        notes=notes,
         reduced_layers=len(reduced),
+    )
+
+
+def _gain_note(gain: UserGain) -> str:
+    return (
+        f"of the multiplications for {_CANDIDATES:,} candidates of one user, {gain.share:.0%} are "
+        f"saved by computing the user once: at most {gain.bound:,.1f} times faster"
     )
 
 

@@ -13,11 +13,10 @@ from typing import Final
 import onnx_ir as ir
 from onnx_ir.passes import common as library
 
-from anabranch_graph_opt.optimized import Optimized
-
 __all__ = ["UserGain", "count_macs", "user_gain"]
 
 Sizes = tuple[int, ...]
+Rule = Callable[[ir.Node, list[Sizes | None], Sizes | None], int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,23 +44,28 @@ class UserGain:
         return 1.0 / max(1.0 - self.share, 1e-9)
 
 
-def user_gain(by_row: Optimized, once: Optimized, rows: int) -> UserGain:
-    """Return what a user side saves for a request of one user.
+def user_gain(
+    whole: ir.Model, user: ir.Model | None, dense: ir.Model, rows: int
+) -> UserGain | None:
+    """Return what a user side saves for a request of one user; None where that cannot be counted.
 
     Args:
-        by_row: the model without a user side.
-        once: the same one with it.
+        whole: the graph in which all runs once per row.
+        user: what runs once per user; None where nothing does.
+        dense: what is left.
         rows: candidates of the request.
     """
-    return UserGain(
-        whole=count_macs(by_row.dense, rows),
-        user=0 if once.user is None else count_macs(once.user, 1),
-        dense=count_macs(once.dense, rows),
-    )
+    counts = (count_macs(whole, rows), 0 if user is None else count_macs(user, 1))
+    left = count_macs(dense, rows)
+    if counts[0] is None or counts[1] is None or left is None:
+        return None
+    return UserGain(counts[0], counts[1], left)
 
 
-def count_macs(model: ir.Model, rows: int) -> int:
+def count_macs(model: ir.Model, rows: int) -> int | None:
     """Return the multiplications of Conv, Einsum, Gemm, GRU, LSTM, MatMul and RNN.
+
+    None where sizes of one of them are not known.
 
     Bodies of loops and branches are not counted: how often they run is not known.
 
@@ -78,11 +82,13 @@ def count_macs(model: ir.Model, rows: int) -> int:
     for node in sized.graph:
         for value in node.outputs:
             value.shape = None
-    library.ShapeInferencePass()(sized)
-    return sum(_macs(node) for node in sized.graph)
+    library.ShapeInferencePass(check_type=False, strict_mode=False)(sized)
+    counts = [_macs(node) for node in sized.graph]
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
 
 
-def _macs(node: ir.Node) -> int:
+def _macs(node: ir.Node) -> int | None:
     rule = _RULES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
     if rule is None:
         return 0
@@ -98,56 +104,59 @@ def _sizes(value: ir.Value | None) -> Sizes | None:
     return sizes if len(sizes) == len(value.shape) else None
 
 
-def _matmul(node: ir.Node, shapes: list[Sizes | None], result: Sizes | None) -> int:
+def _matmul(node: ir.Node, shapes: list[Sizes | None], result: Sizes | None) -> int | None:
     left = shapes[0]
-    return 0 if not left or result is None else prod(result) * left[-1]
+    return None if not left or result is None else prod(result) * left[-1]
 
 
-def _gemm(node: ir.Node, shapes: list[Sizes | None], result: Sizes | None) -> int:
+def _gemm(node: ir.Node, shapes: list[Sizes | None], result: Sizes | None) -> int | None:
     left = shapes[0]
     if left is None or result is None:
-        return 0
+        return None
     return prod(result) * left[0 if node.attributes.get_int("transA", 0) else 1]
 
 
-def _conv(node: ir.Node, shapes: list[Sizes | None], result: Sizes | None) -> int:
+def _conv(node: ir.Node, shapes: list[Sizes | None], result: Sizes | None) -> int | None:
     weight = shapes[1]
-    return 0 if weight is None or result is None else prod(result) * prod(weight[1:])
+    return None if weight is None or result is None else prod(result) * prod(weight[1:])
 
 
-def _recurrent(gates: int) -> Callable[[ir.Node, list[Sizes | None], Sizes | None], int]:
-    def macs(node: ir.Node, shapes: list[Sizes | None], result: Sizes | None) -> int:
-        values, weight, again = shapes[:3]
-        if values is None or weight is None or again is None:
-            return 0
-        steps, rows = (values[0], values[1]) if len(values) == 3 else (1, 1)
+def _recurrent(gates: int) -> Rule:
+    def macs(node: ir.Node, shapes: list[Sizes | None], result: Sizes | None) -> int | None:
+        weight, again = shapes[1:3]
+        # How many numbers a step has is known by the weight.
+        values = node.inputs[0]
+        outer = None if values is None or values.shape is None else list(values.shape)[:2]
+        if weight is None or again is None or outer is None:
+            return None
+        steps = [size for size in outer if isinstance(size, int)]
+        if len(steps) < 2:
+            return None
         directions, hidden = weight[0], again[2]
-        return steps * rows * directions * gates * hidden * (weight[2] + hidden)
+        return prod(steps) * directions * gates * hidden * (weight[2] + hidden)
 
     return macs
 
 
-def _einsum(node: ir.Node, shapes: list[Sizes | None], result: Sizes | None) -> int:
+def _einsum(node: ir.Node, shapes: list[Sizes | None], result: Sizes | None) -> int | None:
     equation = node.attributes.get_string("equation", "") or ""
     sizes: dict[str, int] = {}
     terms = equation.replace(" ", "").split("->")[0].split(",")
     for letters, shape in zip(terms, shapes, strict=True):
         if shape is None or "." in letters or len(letters) != len(shape):
-            return 0
+            return None
         sizes.update(zip(letters, shape, strict=True))
     return prod(sizes.values()) if len(shapes) > 1 else 0
 
 
-_RULES: Final[Mapping[str, Callable[[ir.Node, list[Sizes | None], Sizes | None], int]]] = (
-    MappingProxyType(
-        {
-            "Conv": _conv,
-            "Einsum": _einsum,
-            "GRU": _recurrent(3),
-            "Gemm": _gemm,
-            "LSTM": _recurrent(4),
-            "MatMul": _matmul,
-            "RNN": _recurrent(1),
-        }
-    )
+_RULES: Final[Mapping[str, Rule]] = MappingProxyType(
+    {
+        "Conv": _conv,
+        "Einsum": _einsum,
+        "GRU": _recurrent(3),
+        "Gemm": _gemm,
+        "LSTM": _recurrent(4),
+        "MatMul": _matmul,
+        "RNN": _recurrent(1),
+    }
 )
