@@ -13,12 +13,13 @@ from anabranch_graph_opt.passes.loop_lookups import LoopLookupsPass
 from anabranch_graph_opt.passes.outer_outputs import OuterOutputsPass
 from anabranch_graph_opt.passes.output_names import OutputNamesPass
 from anabranch_graph_opt.passes.shapes_of_rows import ShapesOfRowsPass
-from anabranch_graph_opt.passes.static_numbers import StaticNumbersPass
+from anabranch_graph_opt.passes.static_numbers import StaticNumbersPass, made_of_constants
 from anabranch_graph_opt.weight_data import check_weight_data
 from anabranch_wire.errors import InvalidInput
 
 __all__ = ["Normalised", "normalise"]
 
+_ENDLESS: Final = 2**31
 _FAILURES: Final = (
     ArithmeticError,
     AssertionError,
@@ -88,8 +89,17 @@ def _normal_form(model: ir.Model, weights: frozenset[str], outputs: Sequence[str
         OutputNamesPass(outputs),
     ]
     for each in passes:
+        if isinstance(each, library.ShapeInferencePass):
+            _refuse_endless(copy)
         copy = each(copy).model
     return copy
+
+
+def _refuse_endless(model: ir.Model) -> None:
+    """Refuse constants that no memory holds: inferring shapes would lay them out."""
+    for node in ir.traversal.RecursiveGraphIterator(model.graph):
+        if node.op_type in ("ConstantOfShape", "Range") and made_of_constants(node) > _ENDLESS:
+            raise InvalidInput(f"a node {node.op_type} asks for more numbers than memory holds")
 
 
 def _has_sequences(model: ir.Model) -> bool:

@@ -12,7 +12,7 @@ from onnxscript.optimizer import fold_constants
 
 from anabranch_graph_opt.result_sizes import result_size
 
-__all__ = ["StaticNumbersPass"]
+__all__ = ["StaticNumbersPass", "made_of_constants"]
 
 _MAX_INPUT: Final = 4096
 _MAX_OUTPUT: Final = 65536
@@ -65,3 +65,12 @@ def _is_large(node: ir.Node) -> bool:
         return result_size(node.op_type, arrays, attributes) > _MAX_COMPUTED
     except (ArithmeticError, LookupError, OSError, TypeError, ValueError):
         return True  # malformed, or numbers that are not there
+
+
+def made_of_constants(node: ir.Node) -> int:
+    """Return how many numbers a node of few constants makes at most; 0 for any other node."""
+    tensors = [value.const_value for value in node.inputs if value is not None]
+    arrays = [tensor.numpy() for tensor in tensors if tensor is not None and tensor.size <= 64]
+    if not arrays or len(arrays) < len(tensors):
+        return 0
+    return result_size(node.op_type, arrays, {})

@@ -36,7 +36,10 @@ def find_lookups(model: ir.Model, min_table_bytes: int) -> tuple[FoundLookup, ..
     roots = find_roots(model.graph)
     found = []
     for node in ir.traversal.RecursiveGraphIterator(model.graph):
-        reading = _reading(node)
+        try:
+            reading = _reading(node)
+        except TypeError:  # an attribute of another type: no backend runs such a node
+            continue
         if reading is None:
             continue
         form, table, ids = reading
