@@ -43,7 +43,7 @@ format: setup ## format Python and C++
 fuzz: setup ## 100,000 mutated inputs per decoder
 	ANABRANCH_FUZZ_CASES=100000 $(PYTEST) tests/fuzz $(ARGS)
 
-soak: setup ## the long forms of tests that have one; an hour and more
+soak: setup ## the long forms of tests that have one
 	ANABRANCH_SOAK=1 $(PYTEST) -m soak $(ARGS)
 
 peers: ## virtual environments of clients and servers that pin other versions; PEERS=triton makes one
