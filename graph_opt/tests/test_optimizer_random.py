@@ -248,7 +248,7 @@ def looked_up(draft: Draft, ids: Ids) -> tuple[str, tuple[int, ...]]:
     return rows, (*ids.shape, dim)
 
 
-def pooled(draft: Draft, ids: Ids, rows: str, dim: int) -> str:
+def pooled(draft: Draft, ids: Ids, rows: str) -> str:
     """A masked sum, mean or maximum over a sequence [N, dim]."""
     padding = draft.op("Equal", ids.name, draft.constant(np.array(0, np.int64)))
     keep = draft.op("Unsqueeze", draft.op("Cast", draft.op("Not", padding), to=1), draft.ints(2))
@@ -269,18 +269,18 @@ def feature(draft: Draft) -> None:
         draft.known_ids.append(ids)
     ids = moved(draft, ids)
     rows, shape = looked_up(draft, ids)
+    width = shape[-1]
     match draft.choose(6):
         case 0 if len(shape) == 2:
-            flat = pooled(draft, Ids(draft.op("Cast", ids.name, to=7), ids.shape), rows,
-                          shape[-1])  # fmt: skip
+            flat = pooled(draft, Ids(draft.op("Cast", ids.name, to=7), ids.shape), rows)
         case 1 if len(shape) > 1:
             picked = draft.op("Gather", rows, draft.constant(np.array(0, np.int64)), axis=1)
             flat = draft.op("Flatten", picked)
         case 2:
             flat = draft.op("Reshape", rows, draft.ints(0, int(np.prod(shape))))
         case 3:
-            table, _, dim, _ = draft.one_of([each for each in draft.tables])
-            if dim == shape[-1] and draft.tables[0][3] is np.float32:
+            table, _, dim, dtype = draft.one_of(draft.tables)
+            if dim == width and dtype is np.float32:
                 product = draft.op("MatMul", rows, draft.op("Transpose", table, perm=[1, 0]))
                 flat = draft.op("Flatten", product)
             else:

@@ -19,7 +19,8 @@ INPUTS = "int64[N] id, float[N, 4] x, float[N] score, int64[N, 2] pair, bool yes
 
 def found(body: str, min_table_bytes: int = 0, inputs: str = INPUTS, **weights: Any) -> FoundLookup:
     """The one lookup of a graph, as far as its operators tell."""
-    model = parsed(f"g ({inputs}) => (float[A, B] y) {{ {body} }}", **({"t": TABLE} | weights))
+    numbers: Any = {"t": TABLE} | weights
+    model = parsed(f"g ({inputs}) => (float[A, B] y) {{ {body} }}", **numbers)
     normal = normalise(ir.from_proto(model)).model
     (lookup,) = find_lookups(normal, min_table_bytes)
     return lookup

@@ -153,7 +153,9 @@ class IdElements:
     def _entering(self, value: ir.Value) -> _State:
         if value.const_value is not None:
             return self._constant(value.const_value)
-        if value not in self._inputs or value.dtype not in _ID_TYPES or value.shape is None:
+        if value not in self._inputs or value.dtype is None or value.shape is None:
+            return None
+        if value.dtype not in _ID_TYPES:
             return None
         kind = self._axes.kinds[str(value.name)].kind
         shape = self._shape(value.shape, has_rows=kind == "rows")
