@@ -179,15 +179,27 @@ def test_every_weight_that_is_used_keeps_its_name() -> None:
     assert {"a", "b"} <= set(made.model.graph.initializers)
 
 
-def test_constants_that_ask_for_endless_results_are_not_computed() -> None:
+def test_constants_that_ask_for_much_are_not_computed() -> None:
     model = parsed(
-        """g (float[N] x) => (float[M] y, int64[K] z)
-        <int64 from = {0}, int64 to = {9000000000000000}, int64 step = {1}>
-        { y = Expand(x, far) z = Range(from, to, step) }""",
+        """g (float[N] x) => (int64[M] y, int64[K] z)
+        <int64 from = {0}, int64 to = {90000000}, int64 step = {1}>
+        { y = Expand(from, far) z = Range(from, to, step) }""",
         far=np.array([2**40], np.int64),
     )
 
     assert kinds(normal(model).model) == ["Expand", "Range"]
+
+
+@pytest.mark.parametrize("body", ["y = Range(from, to, step)", "y = ConstantOfShape(far)"])
+def test_constants_that_no_memory_holds_are_refused(body: str) -> None:
+    model = parsed(
+        f"""g (float[N] x) => (float[M] y)
+        <int64 from = {{0}}, int64 to = {{9000000000000000}}, int64 step = {{1}}> {{ {body} }}""",
+        far=np.array([2**40], np.int64),
+    )
+
+    with pytest.raises(InvalidInput, match="asks for more numbers than memory holds"):
+        normal(model)
 
 
 def test_a_cycle_is_refused() -> None:
