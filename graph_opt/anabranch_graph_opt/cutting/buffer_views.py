@@ -104,7 +104,12 @@ def _sliced(node: ir.Node, view: _View) -> _View | None:
     if len(view.shape) != 1 or len(bounds) < 3 or any(each is None for each in bounds):
         return None
     starts, ends, axes, *steps = (each or () for each in bounds)
-    if axes not in ((1,), (-1,)) or (steps and steps[0] != (1,)):
+    if (
+        len(starts) != 1
+        or len(ends) != 1
+        or axes not in ((1,), (-1,))
+        or (steps and steps[0] != (1,))
+    ):
         return None
     begin, end, _ = slice(starts[0], ends[0]).indices(view.shape[0])
     if begin >= end:
