@@ -16,8 +16,8 @@ setup: .venv/.setup ## .venv with everything, native core built
 demo: setup ## serve the example model and rank 80 items for real users; serves until Ctrl-C
 	@$(BIN)/anabranch demo --keep
 
-test: setup ## all tests; with ARGS those that pytest finds by them
-	$(if $(ARGS),$(PYTEST) $(ARGS),PYTEST="$(PYTEST)" scripts/run_tests)
+test: setup ## all tests
+	$(PYTEST) $(ARGS)
 
 check: setup ## lint, types, layering, formatting, generated files
 	$(BIN)/ruff format --check

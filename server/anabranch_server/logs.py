@@ -29,7 +29,7 @@ _STANDARD: Final = frozenset(
 _PATH: Final = re.compile(r"(?<![\w:/.])(?:~|\.{1,2})?/(?:[^\s:,;'\"()/]+/)+(?=[^\s:,;'\"()/])")
 """The folders before a file name; addresses such as http://host/a/b are left alone."""
 
-_FOREIGN: Final = ("uvicorn", "grpc", "asyncio", "concurrent")
+_FOREIGN: Final = ("onnx_ir", "onnxscript", "uvicorn", "grpc", "asyncio", "concurrent")
 """Libraries whose chatter is only of interest when it warns."""
 
 _MAX_TEXT: Final = 2000
