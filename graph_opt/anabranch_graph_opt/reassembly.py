@@ -257,6 +257,7 @@ class _Reassembly:
         return integers(self.model.graph, list(numbers))
 
     def _add(self, operator: str, inputs: Sequence[ir.Value], **attributes: object) -> ir.Value:
+        # onnx-ir takes any value that an attribute can have, and declares fewer.
         made = ir.node(operator, list(inputs), attributes)  # type: ignore[arg-type]
         made.outputs[0].name = f"ab_lookup/{len(self.nodes)}"
         self.nodes.append(made)

@@ -121,6 +121,7 @@ class _NewNodes:
         self.nodes: list[ir.Node] = []
 
     def add(self, operator: str, inputs: Sequence[ir.Value], **attributes: object) -> ir.Value:
+        # onnx-ir takes any value that an attribute can have, and declares fewer.
         node = ir.node(operator, list(inputs), attributes)  # type: ignore[arg-type]
         node.outputs[0].name = f"{self._name}_{len(self.nodes)}"
         self.nodes.append(node)

@@ -277,6 +277,7 @@ def _replace(
     new: list[ir.Node] = []
 
     def add(operator: str, inputs: Sequence[ir.Value], **attributes: object) -> ir.Value:
+        # onnx-ir takes any value that an attribute can have, and declares fewer.
         made = ir.node(operator, list(inputs), attributes)  # type: ignore[arg-type]
         made.outputs[0].name = f"{old.name}_ab{len(new)}"
         new.append(made)

@@ -45,7 +45,8 @@ def _move(node: ir.Node, loop: ir.Node, body: ir.Graph, main: ir.Graph) -> bool:
     whole = ir.node("Gather", [table, ids], {"axis": 0})
     whole.outputs[0].name = f"{old.name}_all"
     whole.outputs[0].type = old.type
-    whole.outputs[0].shape = ir.Shape([ids.shape[0], table.const_value.shape.numpy()[1]])  # type: ignore[index]
+    assert ids.shape is not None  # it has one axis
+    whole.outputs[0].shape = ir.Shape([ids.shape[0], table.const_value.shape.numpy()[1]])
     main.insert_before(loop, whole)
     part = ir.node("Slice", [whole.outputs[0], *bounds[:2], integers(main, [0])])
     part.outputs[0].name = f"{old.name}_bag"

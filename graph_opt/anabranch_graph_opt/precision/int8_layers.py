@@ -167,6 +167,7 @@ class _Writer:
     def _add(
         self, before: ir.Node, operator: str, inputs: Sequence[ir.Value], **attributes: object
     ) -> ir.Value:
+        # onnx-ir takes any value that an attribute can have, and declares fewer.
         node = ir.node(operator, list(inputs), attributes)  # type: ignore[arg-type]
         value = node.outputs[0]
         value.name = self._name()
