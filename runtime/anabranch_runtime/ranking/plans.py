@@ -28,7 +28,7 @@ Side = Literal["user", "candidate"]
 ValueType = Literal["int64", "float32", "string"]
 
 
-class HashPlan(msgspec.Struct, frozen=True):
+class HashPlan(msgspec.Struct, frozen=True, tag="hash"):
     """A hash; see `anabranch_model_store.model_yaml.FeatureHash`."""
 
     function: HashFunction
@@ -36,12 +36,13 @@ class HashPlan(msgspec.Struct, frozen=True):
     seed: int = 0
 
 
-class VocabularyPlan(msgspec.Struct, frozen=True):
+class VocabularyPlan(msgspec.Struct, frozen=True, tag="vocabulary"):
     """Place in a list.
 
     Attributes:
         values: the list; empty where it is in a file.
-        file: text file of one value a line, which workers read; None where `values` are here.
+        file: text file in UTF-8, which workers read: a value a line, all of them different, each
+            line ended by a line feed alone; integers in decimal. None where `values` are here.
         first_id: id of the first value.
         unknown: id of what is not in it; None refuses it.
     """
@@ -52,13 +53,13 @@ class VocabularyPlan(msgspec.Struct, frozen=True):
     unknown: int | None
 
 
-class BucketizePlan(msgspec.Struct, frozen=True):
+class BucketizePlan(msgspec.Struct, frozen=True, tag="bucketize"):
     """How many of these rising numbers are not above a value."""
 
     boundaries: tuple[float, ...]
 
 
-class MultiHashPlan(msgspec.Struct, frozen=True):
+class MultiHashPlan(msgspec.Struct, frozen=True, tag="multi_hash"):
     """Several keys of one value: by quotient and remainder where `functions` is empty.
 
     Attributes:
