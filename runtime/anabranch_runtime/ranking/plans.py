@@ -153,15 +153,17 @@ class CalibrationPlan(msgspec.Struct, frozen=True):
 
     Attributes:
         negative_sampling: w of p / (p + (1 - p) / w).
-        platt: a, b of 1 / (1 + exp(-(a * logit(p) + b))).
+        platt: a, b of 1 / (1 + exp(-(a * logit(p) + b))), with p no nearer to 0 and 1 than 1e-7.
         isotonic_x: rising; with `isotonic_y` the points that are joined by straight lines.
         isotonic_y: never falling.
+        logits: whether the head's numbers are logit(p) already; with `platt` alone.
     """
 
     negative_sampling: float | None = None
     platt: tuple[float, float] | None = None
     isotonic_x: tuple[float, ...] = ()
     isotonic_y: tuple[float, ...] = ()
+    logits: bool = False
 
 
 class RankingPlan(msgspec.Struct, frozen=True, kw_only=True):
