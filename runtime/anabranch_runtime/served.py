@@ -16,6 +16,7 @@ from anabranch_runtime.admission import InputRules
 from anabranch_runtime.cut_sources import CutSource
 from anabranch_runtime.models import DenseModel
 from anabranch_runtime.pacing import Pace
+from anabranch_runtime.ranking.rules import RankingRules
 from anabranch_runtime.row_source import RowSource
 from anabranch_wire.snapshots import Snapshot
 from anabranch_wire.tensors import TensorSpec
@@ -23,7 +24,20 @@ from anabranch_wire.tensors import TensorSpec
 if TYPE_CHECKING:
     from anabranch_runtime.session_group import SessionGroup
 
-__all__ = ["ServedVersion"]
+__all__ = ["Freshness", "ServedVersion"]
+
+
+@dataclass(frozen=True, slots=True)
+class Freshness:
+    """How new what a version learnt is.
+
+    Attributes:
+        step: of its training; None where it does not say.
+        event_time: newest event it was trained on, seconds since 1970; None where it does not say.
+    """
+
+    step: int | None = None
+    event_time: float | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -50,6 +64,8 @@ class ServedVersion:
         token: names what the group keeps for it.
         pace: how long its batches take; the group's own.
         source: where its batches read table rows; None where it looks none up.
+        ranking: makes rows of users and candidates; None where its model.yaml has no ranking.
+        freshness: how new it is.
     """
 
     snapshot: Snapshot
@@ -70,6 +86,8 @@ class ServedVersion:
     token: int = 0
     pace: Pace = field(default_factory=Pace)
     source: RowSource | CutSource | None = None
+    ranking: RankingRules | None = None
+    freshness: Freshness = field(default_factory=Freshness)
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:

@@ -28,11 +28,12 @@ from anabranch_runtime.lanes import Lane
 from anabranch_runtime.models import DenseModel
 from anabranch_runtime.observing import GroupObserver, ShedReason
 from anabranch_runtime.pacing import pace_of
+from anabranch_runtime.ranking.rules import RankingRules
 from anabranch_runtime.refusals import drop, send_away
 from anabranch_runtime.requests import Ticket
 from anabranch_runtime.row_source import RowSource, StoreView
 from anabranch_runtime.selection import Lanes
-from anabranch_runtime.served import ServedVersion
+from anabranch_runtime.served import Freshness, ServedVersion
 from anabranch_runtime.settings import GroupSettings, QueueSettings
 from anabranch_runtime.splitting import split
 from anabranch_runtime.warming import batch_plan, company_of, measured_costs, warm
@@ -42,6 +43,7 @@ from anabranch_wire.snapshots import Snapshot
 __all__ = ["SessionGroup"]
 
 _LEAST_RETRY_S: Final = 0.001
+_UNKNOWN: Final = Freshness()
 
 Inputs = Mapping[str, NDArray[np.generic]]
 
@@ -164,6 +166,8 @@ class SessionGroup:
         costs: Sequence[BatchCost] = (),
         cancellation: Cancellation | None = None,
         store: StoreView | None = None,
+        ranking: RankingRules | None = None,
+        freshness: Freshness = _UNKNOWN,
     ) -> ServedVersion:
         """Build, bind and warm a version beside traffic; nothing sees it before this returns.
 
@@ -183,6 +187,8 @@ class SessionGroup:
             cancellation: ends the work early, and nothing is kept.
             store: where it looks up rows; needed where `model` has lookups, or had before they
                 were cut.
+            ranking: of users and candidates, where it has any.
+            freshness: how new it is.
 
         Raises:
             InvalidInput: the graph cannot be built or cannot compute an example, or the store has
@@ -246,12 +252,18 @@ class SessionGroup:
                 typical_rows=max([rows for _, rows in requests], default=1),
             ),
             source=source,
+            ranking=ranking,
+            freshness=freshness,
         )
         self._engines.watch(served)
         return served
 
     def with_rows(
-        self, served: ServedVersion, store: StoreView, snapshot: Snapshot | None = None
+        self,
+        served: ServedVersion,
+        store: StoreView,
+        snapshot: Snapshot | None = None,
+        freshness: Freshness | None = None,
     ) -> ServedVersion:
         """Return `served` with other rows, on the same engine; cheap where only these differ.
 
@@ -261,13 +273,19 @@ class SessionGroup:
             served: of this group, with lookups.
             store: where the new one looks up its rows.
             snapshot: what it is; None leaves that.
+            freshness: how new it is; None leaves that.
 
         Raises:
             InvalidInput: the store has other tables than the lookups.
         """
         if served.source is None:
             raise ValueError(f"{served.snapshot} looks up no rows")
-        new = replace(served, source=served.source.at(store), snapshot=snapshot or served.snapshot)
+        new = replace(
+            served,
+            source=served.source.at(store),
+            snapshot=snapshot or served.snapshot,
+            freshness=freshness or served.freshness,
+        )
         self._engines.watch(new)
         return new
 

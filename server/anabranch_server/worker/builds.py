@@ -16,7 +16,7 @@ from anabranch_runtime.row_source import StoreView
 from anabranch_runtime.served import ServedVersion
 from anabranch_runtime.session_group import SessionGroup
 from anabranch_server.processes.plans import VersionPlan
-from anabranch_server.worker.plans import dense_model, examples, snapshot
+from anabranch_server.worker.plans import dense_model, examples, freshness, snapshot
 from anabranch_server.worker.spare_time import ThreadClock, spare_processors
 from anabranch_server.worker.threads import FreshThreads
 
@@ -90,6 +90,7 @@ class Builds:
             user_inputs=version.user_inputs,
             costs=[BatchCost(size, seconds) for size, seconds in version.costs],
             store=rows,
+            freshness=freshness(version),
         )
         name = f"build-{version.model[:40]}"
         async with self._places:

@@ -12,7 +12,7 @@ from anabranch_runtime.catalog import ServingState
 from anabranch_runtime.cut_models import cut_model
 from anabranch_runtime.lookups import lookups_of
 from anabranch_runtime.models import DenseModel, RowLayout, part_model
-from anabranch_runtime.served import ServedVersion
+from anabranch_runtime.served import Freshness, ServedVersion
 from anabranch_runtime.settings import (
     BatchSettings,
     GroupSettings,
@@ -36,6 +36,7 @@ from anabranch_wire.tensors import DATATYPES, Datatype, TensorSpec
 __all__ = [
     "dense_model",
     "examples",
+    "freshness",
     "group_settings",
     "queue_settings",
     "serving_state",
@@ -46,6 +47,11 @@ __all__ = [
 def snapshot(version: VersionPlan) -> Snapshot:
     """Return what the answers of a version name."""
     return Snapshot(version.model, version.version, version.delta)
+
+
+def freshness(version: VersionPlan) -> Freshness:
+    """Return how new a version is."""
+    return Freshness(version.step, version.event_time)
 
 
 def dense_model(version: VersionPlan) -> DenseModel:

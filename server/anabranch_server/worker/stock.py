@@ -39,7 +39,13 @@ from anabranch_server.processes.plans import (
 from anabranch_server.worker.builds import Builds
 from anabranch_server.worker.counting import Counting
 from anabranch_server.worker.generations import Generations
-from anabranch_server.worker.plans import group_settings, queue_settings, serving_state, snapshot
+from anabranch_server.worker.plans import (
+    freshness,
+    group_settings,
+    queue_settings,
+    serving_state,
+    snapshot,
+)
 from anabranch_server.worker.retirement import Retired
 from anabranch_server.worker.shelf import PreparedState, Shelf
 from anabranch_server.worker.threads import FreshThreads
@@ -263,7 +269,8 @@ class Stock:
             view = await shelf.generations.view(rows, pair, idle=idle)
             like = shelf.find(plan.group, version, None)
             if like is not None:
-                return like.group.with_rows(like, view, snapshot(version))
+                about = freshness(version)
+                return like.group.with_rows(like, view, snapshot(version), about)
         begun = time.monotonic()
         group = shelf.group(plan.group, plan.queue)
         served = await self._builds.build(group, version, view, urgent=told.urgent)
