@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from anabranch_testing.corpus import CorpusModel, corpus_models, tree_models
 from anabranch_testing.lengths import is_soak
 from anabranch_testing.servers import RunningServer, started_server
+from anabranch_testing.triton_clients import retire_http_client
 from anabranch_wire.tensors import datatype_of
 
 HttpClient: TypeAlias = Any  # tritonclient has no types
@@ -68,7 +69,7 @@ def server(cutting: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[R
 def http(server: RunningServer) -> Iterator[HttpClient]:
     client = triton_http.InferenceServerClient(server.http, concurrency=8)
     yield client
-    client.close()
+    retire_http_client(client)
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,7 @@ from anabranch_publish.tables import Rows
 from anabranch_testing.graphs import write_graph
 from anabranch_testing.lengths import length
 from anabranch_testing.servers import RunningServer, started_server
+from anabranch_testing.triton_clients import retire_http_client
 from anabranch_wire.tensors import datatype_of
 
 TABLES = 26
@@ -156,7 +157,7 @@ def answers(server: RunningServer, door: str, inputs: dict[str, Array]) -> tuple
         answer = client.infer("hashed", tensors)
         return answer.as_numpy("total"), answer.as_numpy("seen")
     finally:
-        client.close()
+        client.close() if door == "grpc" else retire_http_client(client)
 
 
 @pytest.mark.parametrize("form", ["lengths", "offsets"])
@@ -204,7 +205,7 @@ def test_the_graph_input_that_lookups_fill_is_no_input_of_the_model(server: Runn
 
     assert "rows" not in names
     assert {"price", "f0", f"f{BAGS[0]}"} <= names
-    client.close()
+    retire_http_client(client)
 
 
 def test_workers_share_the_rows(server: RunningServer, tables: list[Table]) -> None:

@@ -18,6 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 from anabranch_runtime.backends.ort_runner import OrtModelRunner
 from anabranch_testing.corpus import CorpusModel, tree_models
 from anabranch_testing.servers import RunningServer, started_server
+from anabranch_testing.triton_clients import retire_http_client
 from anabranch_wire.tensors import datatype_of
 
 Batch = dict[str, NDArray[Any]]
@@ -58,7 +59,7 @@ def server(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def client(server: RunningServer) -> Iterator[Any]:
     client = triton_http.InferenceServerClient(server.http, concurrency=8)
     yield client
-    client.close()
+    retire_http_client(client)
 
 
 @pytest.fixture(params=NAMES)

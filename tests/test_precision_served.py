@@ -14,6 +14,7 @@ from tritonclient import http
 
 from anabranch_runtime.backends.ort_runner import OrtModelRunner
 from anabranch_testing.servers import RunningServer, started_server
+from anabranch_testing.triton_clients import retire_http_client
 
 BUDGET = 0.02
 MLP = """
@@ -71,7 +72,7 @@ def server(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def client(server: RunningServer) -> Iterator[http.InferenceServerClient]:
     client = http.InferenceServerClient(server.http)
     yield client
-    client.close()
+    retire_http_client(client)
 
 
 def batch(model: str, rows: int = 40) -> Batch:

@@ -14,6 +14,7 @@ from tritonclient.utils import InferenceServerException
 
 from anabranch_testing.graphs import write_graph
 from anabranch_testing.servers import RunningServer, started_server
+from anabranch_testing.triton_clients import retire_http_client
 
 GRAPH = """
 match (float[N, 3] user, float[N, 3] item) => (float[N] score)
@@ -58,7 +59,10 @@ class Caller:
 def caller(server: RunningServer, request: pytest.FixtureRequest) -> Iterator[Caller]:
     caller = Caller(server, request.param)
     yield caller
-    caller.client.close()
+    if request.param == "grpc":
+        caller.client.close()
+    else:
+        retire_http_client(caller.client)
 
 
 def test_one_user_stands_for_all_rows_and_each_row_may_have_its_own(caller: Caller) -> None:

@@ -10,6 +10,7 @@ from tritonclient.utils import InferenceServerException
 
 from anabranch_testing.admin_ports import AdminPorts, admin_ports
 from anabranch_testing.administrations import MemoryAdministration, model_view
+from anabranch_testing.triton_clients import retire_http_client
 
 
 @pytest.fixture
@@ -27,9 +28,7 @@ def ports(administration: MemoryAdministration) -> Iterator[AdminPorts]:
 def http(ports: AdminPorts) -> Iterator[Any]:
     client = triton_http.InferenceServerClient(ports.http)
     yield client
-    client.close()
-    # The collector closes it again, maybe on the thread of a later door, where gevent must not run.
-    client.close = lambda: None
+    retire_http_client(client)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from anabranch_runtime.settings import QueueSettings
 from anabranch_testing.doors import door_context
 from anabranch_testing.graphs import scale_model, write_graph
 from anabranch_testing.http_doors import HttpDoor, http_door
+from anabranch_testing.triton_clients import retire_http_client
 from anabranch_wire.tensors import TensorSpec
 
 PATIENT = QueueSettings(default_timeout_s=30.0)  # the machine may be busy
@@ -48,9 +49,7 @@ def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpDoor]:
 def client(door: HttpDoor) -> Iterator[Any]:
     client = tritonclient.http.InferenceServerClient(f"127.0.0.1:{door.port}")
     yield client
-    client.close()
-    # The collector closes it again, maybe on the thread of a later door, where gevent must not run.
-    client.close = lambda: None
+    retire_http_client(client)
 
 
 def input_of(name: str, array: np.ndarray, datatype: str, *, binary: bool = True) -> Any:
