@@ -46,6 +46,7 @@ class Body:
         path: the file; for `grpc` with the 5-byte frame header, as it goes over HTTP/2.
         target: what to POST it to.
         headers: HTTP headers that it needs.
+        others: bodies of the same headers that are sent in turn with it.
     """
 
     form: Form
@@ -53,6 +54,7 @@ class Body:
     path: Path
     target: str
     headers: dict[str, str]
+    others: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,12 +21,22 @@ from ctr_mlp import Body
 __all__ = ["Load", "MissingTool", "run_h2load", "run_wrk"]
 
 _WRK_SCRIPT: Final = """\
-local body = io.open(os.getenv("BODY"), "rb")
 wrk.method = "POST"
-wrk.body = body:read("*a")
-body:close()
 for name, value in string.gmatch(os.getenv("HEADERS"), "([^:\\n]+): ([^\\n]+)") do
   wrk.headers[name] = value
+end
+local requests, turn = {}, 0
+init = function(args)
+  wrk.init(args)
+  for path in string.gmatch(os.getenv("BODIES"), "[^\\n]+") do
+    local body = io.open(path, "rb")
+    requests[#requests + 1] = wrk.format(nil, nil, nil, body:read("*a"))
+    body:close()
+  end
+end
+request = function()
+  turn = turn % #requests + 1
+  return requests[turn]
 end
 done = function(summary, latency, requests)
   local e = summary.errors
@@ -60,7 +70,7 @@ class Load:
 
 
 def run_wrk(address: str, body: Body, connections: int, seconds: float, core: int) -> Load:
-    """POST `body` over `connections` kept-alive connections of one thread.
+    """POST `body`, and others in turn, over `connections` kept-alive connections of one thread.
 
     Args:
         address: `host:port`.
@@ -85,7 +95,11 @@ def run_wrk(address: str, body: Body, connections: int, seconds: float, core: in
                 f"-d{max(1, round(seconds))}s", "--timeout", "10s", "-s", str(script),
                 f"http://{address}{body.target}",
             ],
-            env={**os.environ, "BODY": str(body.path), "HEADERS": headers},
+            env={
+                **os.environ,
+                "BODIES": "\n".join(map(str, (body.path, *body.others))),
+                "HEADERS": headers,
+            },
             capture_output=True, text=True, check=False, timeout=seconds + 60,
         )  # fmt: skip
     line = next((x for x in answer.stdout.splitlines() if x.startswith("RESULT ")), None)

@@ -117,15 +117,18 @@ class Recipe:
         return model
 
 
-def make_inputs(model: SplitModel, rows: int, *, once: bool = False) -> dict[str, NDArray[Any]]:
+def make_inputs(
+    model: SplitModel, rows: int, *, once: bool = False, number: int = 0
+) -> dict[str, NDArray[Any]]:
     """Return a request of one user, the same at every call.
 
     Args:
         model: that it is for.
         rows: candidates.
         once: whether inputs of the user have one row, not one for each candidate.
+        number: which request.
     """
-    rng = np.random.default_rng(_SEED)
+    rng = np.random.default_rng((_SEED, number))
     made = {}
     for name, kind in model.inputs.items():
         count = 1 if name in model.users else rows

@@ -1,6 +1,7 @@
-"""Requests of the split benchmarks: several tensors in one binary body."""
+"""Requests of the split benchmarks: several tensors in one binary body, and many such bodies."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,20 +11,32 @@ from numpy.typing import NDArray
 from anabranch_wire.tensors import datatype_of
 from ctr_mlp import Body
 
-__all__ = ["write_body"]
+__all__ = ["write_bodies"]
 
 
-def write_body(
-    path: Path, model: str, inputs: Mapping[str, NDArray[Any]], outputs: Sequence[str]
+def write_bodies(
+    path: Path, model: str, requests: Sequence[Mapping[str, NDArray[Any]]], outputs: Sequence[str]
 ) -> Body:
-    """Write a request of the binary extension, and return what posts it.
+    """Write requests of the same shapes, and return what posts them by turns.
 
     Args:
-        path: of the file.
-        model: that it asks.
-        inputs: by name.
+        path: of the first file; the others lie beside it.
+        model: that they ask.
+        requests: inputs by name, at least one.
         outputs: that are wanted, as binary tensors.
     """
+    paths = [path.with_name(f"{path.name}.{number}") for number in range(len(requests))]
+    bodies = [
+        _write_body(each, model, inputs, outputs)
+        for each, inputs in zip(paths, requests, strict=True)
+    ]
+    return replace(bodies[0], others=tuple(paths[1:]))
+
+
+def _write_body(
+    path: Path, model: str, inputs: Mapping[str, NDArray[Any]], outputs: Sequence[str]
+) -> Body:
+    """Write a request of the binary extension."""
     tensors = [array.tobytes() for array in inputs.values()]
     header = msgspec.json.encode(
         {
