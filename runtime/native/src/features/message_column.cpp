@@ -1,0 +1,390 @@
+#include "anabranch/features/message_column.h"
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <numeric>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "found.h"
+#include "message_column_wire.h"
+#include "utf8.h"
+
+namespace anabranch::features {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "numbers are taken as they are sent");
+
+// Fields of anabranch.v1.Column, and values of its Type.
+enum : std::uint32_t {
+  kType = 1,
+  kRaw = 2,
+  kInt64s = 3,
+  kFloats = 4,
+  kStrings = 5,
+  kLengths = 6,
+  kWeights = 7
+};
+enum : std::int32_t { kNoType = 0, kTypeInt64 = 1, kTypeFloat32 = 2, kTypeString = 3 };
+
+using Problem = std::optional<std::string>;
+
+std::string expected_got(const std::string& expected, const std::string& got) {
+  return "expected " + expected + ", got " + got;
+}
+
+std::string counted(std::size_t count, const char* what) {
+  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+}
+
+// `bytes` as numbers: a view of them, or where they are not aligned of a copy in `storage`.
+// A last one that is not whole is left out.
+template <class T>
+std::span<const T> numbers_of(std::string_view bytes, std::vector<T>& storage) {
+  const std::size_t count = bytes.size() / sizeof(T);
+  if (reinterpret_cast<std::uintptr_t>(bytes.data()) % alignof(T) == 0) {
+    return {reinterpret_cast<const T*>(bytes.data()), count};
+  }
+  storage.resize(count);
+  if (count > 0) std::memcpy(storage.data(), bytes.data(), count * sizeof(T));
+  return storage;
+}
+
+std::string type_name(std::int32_t type) {
+  switch (type) {
+    case kNoType:
+      return "TYPE_UNSPECIFIED";
+    case kTypeInt64:
+      return "INT64";
+    case kTypeFloat32:
+      return "FLOAT32";
+    case kTypeString:
+      return "STRING";
+    default:
+      return std::to_string(type);
+  }
+}
+
+// A message that is being read. Its lists of values are those of the storage.
+class ColumnReader {
+ public:
+  ColumnReader(const ColumnForm& form, bool one_row, const ColumnLimits& limits,
+               ColumnStorage& storage, std::vector<Fault>& faults)
+      : form_(form), one_row_(one_row), limits_(limits), storage_(storage), faults_(faults) {}
+
+  // Returns the column, or why all of it is at fault.
+  Problem read(std::string_view bytes, RawColumn& column);
+
+ private:
+  void take_fields(std::string_view bytes);
+  void take_int64s(std::string_view packed);
+  void take_floats(std::string_view packed);
+  void take_string(std::string_view text);
+  Problem check_values() const;
+  std::size_t take_values(RawColumn& column);
+  Problem take_rows(std::size_t values, RawColumn& column);
+  Problem take_lengths(std::size_t values, RawColumn& column);
+  Problem take_weights(std::size_t values, RawColumn& column);
+  void check_texts(RawColumn& column);
+  void check_row(std::size_t row, std::size_t begin, std::size_t end);
+  void drop_rows(RawColumn& column, std::span<const Fault> faults);
+  void limit_values(std::size_t more, std::size_t count) const;
+
+  const ColumnForm& form_;
+  const bool one_row_;
+  const ColumnLimits& limits_;
+  ColumnStorage& storage_;
+  std::vector<Fault>& faults_;
+  std::int32_t type_ = kNoType;
+  std::string_view raw_;
+  std::string_view lengths_;
+  std::string_view weights_;
+};
+
+Problem ColumnReader::read(std::string_view bytes, RawColumn& column) {
+  take_fields(bytes);
+  if (Problem problem = check_values()) return problem;
+  column.type = form_.type;
+  const std::size_t values = take_values(column);
+  if (Problem problem = take_rows(values, column)) return problem;
+  if (Problem problem = take_weights(values, column)) return problem;
+  if (form_.type == ValueType::kString) check_texts(column);
+  return std::nullopt;
+}
+
+void ColumnReader::take_fields(std::string_view bytes) {
+  WireCursor cursor(bytes);
+  while (!cursor.is_done()) {
+    const Tag tag = cursor.take_tag();
+    if (tag.type == WireType::kBytes) {
+      const std::string_view value = cursor.take_bytes();
+      switch (tag.field) {
+        case kRaw:
+          raw_ = value;
+          break;
+        case kInt64s:
+          take_int64s(value);
+          break;
+        case kFloats:
+          take_floats(value);
+          break;
+        case kStrings:
+          take_string(value);
+          break;
+        case kLengths:
+          lengths_ = value;
+          break;
+        case kWeights:
+          weights_ = value;
+          break;
+        default:
+          break;
+      }
+    } else if (tag.field == kType && tag.type == WireType::kVarint) {
+      type_ = static_cast<std::int32_t>(cursor.take_varint());
+    } else if (tag.field == kInt64s && tag.type == WireType::kVarint) {
+      limit_values(1, storage_.ints.size());
+      storage_.ints.push_back(static_cast<std::int64_t>(cursor.take_varint()));
+    } else if (tag.field == kFloats && tag.type == WireType::kFixed32) {
+      take_floats(cursor.take_fixed(sizeof(float)));
+    } else {
+      cursor.skip(tag);
+    }
+  }
+}
+
+void ColumnReader::limit_values(std::size_t more, std::size_t count) const {
+  if (more > limits_.max_values - count) {
+    throw ColumnTooLarge("more than " + std::to_string(limits_.max_values) + " values");
+  }
+}
+
+void ColumnReader::take_int64s(std::string_view packed) {
+  const std::size_t before = storage_.ints.size();
+  const std::size_t count = count_varints(packed);
+  limit_values(count, before);
+  storage_.ints.resize(before + count);
+  take_varints(packed, storage_.ints.data() + before);
+}
+
+void ColumnReader::take_floats(std::string_view packed) {
+  if (packed.size() % sizeof(float) != 0) throw MalformedMessage();
+  const std::size_t before = storage_.floats.size();
+  const std::size_t count = packed.size() / sizeof(float);
+  limit_values(count, before);
+  storage_.floats.resize(before + count);
+  if (count > 0) std::memcpy(storage_.floats.data() + before, packed.data(), packed.size());
+}
+
+void ColumnReader::take_string(std::string_view text) {
+  limit_values(1, storage_.strings.size());
+  if (text.size() > limits_.max_string_bytes) {
+    throw ColumnTooLarge("a string of more than " + std::to_string(limits_.max_string_bytes) +
+                         " bytes");
+  }
+  storage_.strings.push_back(text);
+}
+
+// Are there values of the feature's type alone?
+Problem ColumnReader::check_values() const {
+  std::string got;
+  int kinds = 0;
+  const auto add = [&](bool sent, const std::string& what) {
+    if (!sent) return;
+    if (++kinds > 1) got += " and ";
+    got += what;
+  };
+  add(!raw_.empty(), "raw");
+  add(!storage_.ints.empty(), "int64s");
+  add(!storage_.floats.empty(), "floats");
+  add(!storage_.strings.empty(), "strings");
+  if (kinds > 1) return expected_got("one of raw, int64s, floats and strings", got);
+
+  struct Kind {
+    bool typed;
+    std::int32_t type;
+    const char* expected;
+  };
+  const auto kind = [&]() -> Kind {
+    switch (form_.type) {
+      case ValueType::kInt64:
+        return {!storage_.ints.empty(), kTypeInt64, "int64s or raw INT64"};
+      case ValueType::kFloat32:
+        return {!storage_.floats.empty(), kTypeFloat32, "floats or raw FLOAT32"};
+      case ValueType::kString:
+        break;
+    }
+    return {!storage_.strings.empty(), kTypeString, "strings"};
+  }();
+  if (kinds == 1 && !kind.typed) {
+    if (raw_.empty()) return expected_got(kind.expected, got);
+    if (type_ != kind.type || form_.type == ValueType::kString) {
+      return expected_got(kind.expected, "raw " + type_name(type_));
+    }
+    const std::size_t size = form_.type == ValueType::kInt64 ? 8 : 4;
+    if (raw_.size() % size != 0) {
+      return expected_got("a multiple of " + std::to_string(size) + " bytes in raw",
+                          std::to_string(raw_.size()));
+    }
+  }
+  if (type_ != kNoType && type_ != kind.type) {
+    return expected_got("type " + type_name(kind.type), type_name(type_));
+  }
+  return std::nullopt;
+}
+
+// Returns how many there are.
+std::size_t ColumnReader::take_values(RawColumn& column) {
+  switch (form_.type) {
+    case ValueType::kInt64:
+      column.ints = raw_.empty() ? std::span<const std::int64_t>(storage_.ints)
+                                 : numbers_of(raw_, storage_.ints);
+      limit_values(column.ints.size(), 0);
+      return column.ints.size();
+    case ValueType::kFloat32:
+      column.floats = raw_.empty() ? std::span<const float>(storage_.floats)
+                                   : numbers_of(raw_, storage_.floats);
+      limit_values(column.floats.size(), 0);
+      return column.floats.size();
+    case ValueType::kString:
+      break;
+  }
+  column.strings = storage_.strings;
+  return storage_.strings.size();
+}
+
+Problem ColumnReader::take_rows(std::size_t values, RawColumn& column) {
+  if (form_.ragged) return take_lengths(values, column);
+  if (!lengths_.empty()) {
+    return expected_got("no lengths", counted(lengths_.size(), "byte"));
+  }
+  if (one_row_ && values != form_.width) {
+    return expected_got(counted(form_.width, "value"), std::to_string(values));
+  }
+  if (values % form_.width != 0) {
+    return expected_got("a multiple of " + counted(form_.width, "value"), std::to_string(values));
+  }
+  column.rows = values / form_.width;
+  if (column.rows > limits_.max_rows) {
+    throw ColumnTooLarge("more than " + std::to_string(limits_.max_rows) + " rows");
+  }
+  return std::nullopt;
+}
+
+Problem ColumnReader::take_lengths(std::size_t values, RawColumn& column) {
+  constexpr std::size_t kSize = sizeof(std::uint32_t);
+  if (lengths_.empty() && one_row_) {
+    if (values > UINT32_MAX)
+      throw ColumnTooLarge("more than " + std::to_string(UINT32_MAX) + " values");
+    storage_.lengths.assign(1, static_cast<std::uint32_t>(values));
+    column.lengths = storage_.lengths;
+    column.rows = 1;
+    return std::nullopt;
+  }
+  if (lengths_.size() % kSize != 0) {
+    return expected_got("a multiple of 4 bytes in lengths", std::to_string(lengths_.size()));
+  }
+  column.rows = lengths_.size() / kSize;
+  if (column.rows > limits_.max_rows) {
+    throw ColumnTooLarge("more than " + std::to_string(limits_.max_rows) + " rows");
+  }
+  if (one_row_ && column.rows != 1) {
+    return expected_got("1 length", std::to_string(column.rows));
+  }
+  column.lengths = numbers_of(lengths_, storage_.lengths);
+  const auto sum = std::accumulate(column.lengths.begin(), column.lengths.end(), std::uint64_t{0});
+  if (sum == values) return std::nullopt;
+  return expected_got("lengths that add up to " + std::to_string(values), std::to_string(sum));
+}
+
+Problem ColumnReader::take_weights(std::size_t values, RawColumn& column) {
+  if (weights_.empty()) return std::nullopt;
+  const std::string got = std::to_string(weights_.size());
+  if (!form_.weighted) {
+    return expected_got("no weights", counted(weights_.size(), "byte"));
+  }
+  if (weights_.size() % sizeof(float) != 0) {
+    return expected_got("a multiple of 4 bytes in weights", got);
+  }
+  column.weights = numbers_of(weights_, storage_.weights);
+  if (column.weights.size() == values) return std::nullopt;
+  return expected_got(counted(values, "weight"), std::to_string(column.weights.size()));
+}
+
+// Rows with strings that are no text are at fault.
+void ColumnReader::check_texts(RawColumn& column) {
+  const std::size_t faults_before = faults_.size();
+  std::size_t begin = 0;
+  for (std::size_t row = 0; row < column.rows; ++row) {
+    const std::size_t end = begin + (form_.ragged ? column.lengths[row] : form_.width);
+    check_row(row, begin, end);
+    begin = end;
+  }
+  if (faults_.size() > faults_before) {
+    drop_rows(column, std::span<const Fault>(faults_).subspan(faults_before));
+  }
+}
+
+void ColumnReader::check_row(std::size_t row, std::size_t begin, std::size_t end) {
+  for (std::size_t i = begin; i < end; ++i) {
+    const std::string_view text = storage_.strings[i];
+    if (is_utf8(text)) continue;
+    faults_.push_back({row, expected_got("UTF-8", quoted(text))});
+    return;
+  }
+}
+
+// Takes the values of rows at fault away, or where the form is not ragged puts empty strings in
+// their place.
+void ColumnReader::drop_rows(RawColumn& column, std::span<const Fault> faults) {
+  std::vector<std::uint32_t> lengths(column.lengths.begin(), column.lengths.end());
+  std::vector<float> weights(column.weights.begin(), column.weights.end());
+  auto fault = faults.begin();
+  std::size_t begin = 0;
+  std::size_t kept = 0;
+  for (std::size_t row = 0; row < column.rows; ++row) {
+    const std::size_t count = form_.ragged ? lengths[row] : form_.width;
+    const bool is_fault = fault != faults.end() && fault->row == row;
+    if (is_fault) ++fault;
+    for (std::size_t i = begin; i < begin + count; ++i) {
+      if (is_fault && form_.ragged) continue;
+      storage_.strings[kept] = is_fault ? std::string_view{} : storage_.strings[i];
+      if (!weights.empty()) weights[kept] = weights[i];
+      ++kept;
+    }
+    if (is_fault && form_.ragged) lengths[row] = 0;
+    begin += count;
+  }
+  storage_.strings.resize(kept);
+  if (!weights.empty()) weights.resize(kept);
+  storage_.lengths = std::move(lengths);
+  storage_.weights = std::move(weights);
+  column.strings = storage_.strings;
+  column.lengths = storage_.lengths;
+  column.weights = storage_.weights;
+}
+
+}  // namespace
+
+RawColumn read_message_column(std::string_view bytes, const ColumnForm& form, bool one_row,
+                              const ColumnLimits& limits, ColumnStorage& storage,
+                              std::vector<Fault>& faults) {
+  storage.clear();
+  RawColumn column;
+  Problem problem;
+  try {
+    problem = ColumnReader(form, one_row, limits, storage, faults).read(bytes, column);
+  } catch (const MalformedMessage&) {
+    problem = expected_got("a serialised Column", "bytes that are none");
+  }
+  if (!problem) return column;
+  faults.push_back({Fault::kWhole, *problem});
+  storage.clear();
+  return storage.view(form, 0);
+}
+
+}  // namespace anabranch::features
