@@ -17,8 +17,8 @@ def score(
     """Return the scores of candidates, (rows,); any thread.
 
     Terms are taken in the order of `weights`. A negative number to the power of a fraction is NaN,
-    minus infinity too, and so is infinity less infinity. The caller sees to it that NumPy does not warn of either
-    (`numpy.errstate`).
+    minus infinity too, and so is infinity less infinity. The caller sees to it that NumPy does not
+    warn of either (`numpy.errstate`).
 
     Args:
         formula: `head` takes the only head as it is, whatever its weight.
