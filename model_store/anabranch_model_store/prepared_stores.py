@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from anabranch_model_store.built_graphs import BuiltGraphs
+from anabranch_model_store.item_cache import ItemCache
 from anabranch_model_store.row_formats import TableSize
 from anabranch_model_store.segment_cache import SegmentCache
 from anabranch_model_store.version_tables import DEFAULT_RESERVE, VersionTables, room_for
@@ -24,12 +25,14 @@ class StoreSettings:
         graphs: where graphs are kept whose lookups were cut out; None where none are cut.
         reserve: share of a table's rows that deltas may add, where model.yaml does not say.
         on_bytes: told how many bytes of how many have been imported or verified.
+        items: where item tables are kept; None where versions with one cannot be prepared.
     """
 
     segments: SegmentCache
     graphs: BuiltGraphs | None = None
     reserve: float = DEFAULT_RESERVE
     on_bytes: Callable[[int, int], None] = lambda done, total: None
+    items: ItemCache | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,30 +1,21 @@
-"""Segments in the cache folder: made once for the same tables, found again, cleared by size.
+"""Segments in the cache folder: made once for the same tables, found again, cleared by size."""
 
-One file `<key>.seg` for each content, complete from the moment it has that name, never changed
-afterwards. What does not pass its own checksums is removed and made anew.
-"""
-
-import fcntl
-import logging
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from anabranch_model_store.cache_entries import mark_used, name_of, newest_first, sync
+from anabranch_model_store.cache_entries import sync
+from anabranch_model_store.file_cache import FileCache
 from anabranch_runtime.store import Segment
-from anabranch_wire.errors import AnabranchError, Unavailable
 
 __all__ = ["SegmentCache", "link_or_copy"]
-
-_log = logging.getLogger(__name__)
 
 _SUFFIX: Final = ".seg"
 
 
-class SegmentCache:
+class SegmentCache(FileCache):
     """The folder of segments. Belongs to one process and thread at a time.
 
     Args:
@@ -33,60 +24,7 @@ class SegmentCache:
     """
 
     def __init__(self, folder: Path, limit_bytes: int) -> None:
-        self._folder = folder
-        self._limit_bytes = limit_bytes
-
-    def get(
-        self,
-        key: str,
-        write: Callable[[Path, str], object],
-        on_bytes: Callable[[int], None] = lambda done: None,
-    ) -> Path:
-        """Return the segment of `key`, made by `write` where it is not there or damaged.
-
-        Every byte of a segment that was there is read and compared with its checksums.
-
-        Args:
-            key: everything that the rows depend on, in words of any kind.
-            write: makes the file of that name in that folder, whole or not at all.
-            on_bytes: told how much of a segment that was there has been read.
-
-        Raises:
-            AnabranchError: what `write` raises.
-            Unavailable: the cache folder cannot be written; says why.
-        """
-        name = name_of(key) + _SUFFIX
-        place = self._folder / name
-        if _is_sound(place, on_bytes):
-            mark_used(place)
-            return place
-        with _writing():
-            place.unlink(missing_ok=True)
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write(self._folder, name)
-        return place
-
-    def prune(self, in_use: Collection[Path]) -> None:
-        """Remove what was used longest ago until the limit is kept; half-made segments too.
-
-        What processes have mapped stays readable for them, and what another server is making stays.
-
-        Args:
-            in_use: what `get` returned and processes may still be told of.
-        """
-        kept_bytes = 0
-        for place in newest_first(self._folder, Path.is_file):
-            if place in in_use:
-                continue
-            if place.suffix == _SUFFIX and not place.name.startswith("."):
-                kept_bytes += _size(place)
-                if kept_bytes <= self._limit_bytes:
-                    continue
-                _log.debug("cleared %s", place.name, extra={"event": "cache_cleared"})
-            elif _is_locked(place):
-                continue
-            with suppress(OSError):
-                place.unlink()
+        super().__init__(folder, limit_bytes, _SUFFIX, _verify)
 
 
 def link_or_copy(source: Path, target: Path) -> None:
@@ -110,40 +48,7 @@ def link_or_copy(source: Path, target: Path) -> None:
     sync(target.parent)
 
 
-def _is_sound(place: Path, on_bytes: Callable[[int], None]) -> bool:
-    if not place.is_file():
-        return False
-    try:
-        segment = Segment.open(place)
-        segment.verify(on_bytes)
-    except (AnabranchError, OSError) as error:
-        _log.warning("a cached segment is made anew: %s", error, extra={"event": "cache_damaged"})
-        return False
+def _verify(place: Path, on_bytes: Callable[[int], None]) -> None:
+    segment = Segment.open(place)
+    segment.verify(on_bytes)
     on_bytes(segment.bytes)  # checksums of the checksums are not counted
-    return True
-
-
-def _is_locked(place: Path) -> bool:
-    """Whether somebody writes a segment: its writer holds a lock (docs/formats.md, "Segments")."""
-    try:
-        with place.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
-
-
-@contextmanager
-def _writing() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise Unavailable(f"cache folder: {error.strerror or error}") from None
-
-
-def _size(path: Path) -> int:
-    with suppress(OSError):
-        return path.stat().st_size
-    return 0

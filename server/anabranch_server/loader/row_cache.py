@@ -1,4 +1,4 @@
-"""Segments and cut graphs in the cache folder, made once for all workers; how far that is."""
+"""Segments, item tables and cut graphs in the cache folder; how far making them is."""
 
 import time
 from collections.abc import Callable, Collection
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from anabranch_model_store.built_graphs import BuiltGraphs
+from anabranch_model_store.item_cache import ItemCache
 from anabranch_model_store.prepared_stores import StoreSettings
 from anabranch_model_store.segment_cache import SegmentCache
 
@@ -16,6 +17,9 @@ _LIMIT_BYTES: Final = 16 << 30
 
 _GRAPH_BYTES: Final = 1 << 30
 """The same of graphs whose lookups were cut out."""
+
+_ITEM_BYTES: Final = 4 << 30
+"""The same of item tables."""
 
 _PAUSE_S: Final = 0.2
 """How often it is said how far an import is."""
@@ -52,6 +56,7 @@ class RowCache:
     def __init__(self, cache: Path, reserve: float, limit_bytes: int = _LIMIT_BYTES) -> None:
         self._segments = SegmentCache(cache / "segments", limit_bytes)
         self._graphs = BuiltGraphs(cache / "cut", _GRAPH_BYTES)
+        self._items = ItemCache(cache / "items", _ITEM_BYTES)
         self._reserve = reserve
 
     def prune(self, in_use: Collection[str]) -> None:
@@ -61,8 +66,9 @@ class RowCache:
             in_use: paths of the segments that processes may still be told of, among others.
         """
         self._segments.prune([Path(path) for path in in_use])
+        self._items.prune([Path(path) for path in in_use])
         self._graphs.prune([Path(path).parent for path in in_use])
 
     def settings(self, on_bytes: Callable[[int, int], None]) -> StoreSettings:
         """Return how the rows of a version are prepared."""
-        return StoreSettings(self._segments, self._graphs, self._reserve, on_bytes)
+        return StoreSettings(self._segments, self._graphs, self._reserve, on_bytes, self._items)
