@@ -11,14 +11,24 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from anabranch_runtime.ranking.feature_program import ColumnLimits
-from anabranch_runtime.ranking.plans import RankingPlan
-from anabranch_runtime.ranking.requests import Missed, Ranked, RankRequest
+from anabranch_runtime.ranking.completion import Completion
+from anabranch_runtime.ranking.faults import bad_candidates
+from anabranch_runtime.ranking.feature_program import COUNTS, ColumnLimits, FeatureProgram
+from anabranch_runtime.ranking.heads import Head
+from anabranch_runtime.ranking.item_table import ItemTable
+from anabranch_runtime.ranking.ordering import best_first
+from anabranch_runtime.ranking.placement import Placement, unknown_name
+from anabranch_runtime.ranking.plans import FeaturePlan, RankingPlan
+from anabranch_runtime.ranking.requests import ArrayColumn, Column, Missed, Ranked, RankRequest
+from anabranch_runtime.ranking.scores import score
+from anabranch_wire.errors import InvalidInput
 from anabranch_wire.tensors import TensorSpec
 
 __all__ = ["PreparedRanking", "RankingRules"]
 
 Array = NDArray[np.generic]
+
+_DEFAULTED = COUNTS.index("defaulted")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,7 +74,21 @@ class RankingRules:
     """
 
     def __init__(self, plan: RankingPlan, outputs: tuple[TensorSpec, ...]) -> None:
-        raise NotImplementedError
+        self.plan = plan
+        self._placement = Placement(plan.features)
+        self._program = FeatureProgram(plan)
+        self._id_index = _index_of(plan, plan.id, "candidate")
+        items = None if plan.item_table is None else ItemTable.open(plan.item_table)
+        self._completion = Completion(plan, self._program, items)
+        self._key_index = None
+        if plan.routing_key is not None:
+            self._key_index = _index_of(plan, plan.routing_key, "user")
+            _check_routing_key(plan.features[self._key_index])
+        self._heads: Mapping[str, Head] = {
+            spec.name: Head(spec, plan.calibration.get(spec.name)) for spec in outputs
+        }
+        self._weights = _weights_of(plan)
+        _check_heads(plan, self._heads)
 
     def prepare(self, request: RankRequest, limits: ColumnLimits) -> PreparedRanking:
         """Make the graph's inputs of a request.
@@ -74,7 +98,30 @@ class RankingRules:
                 expected a number, got "12"`.
             TooLarge: a limit is passed.
         """
-        raise NotImplementedError
+        plan, form = self.plan, request.form
+        heads = self._needed(request.outputs)
+        columns = self._placement.place(request)
+        if columns[self._id_index] is None:  # answers name candidates by their ids
+            raise InvalidInput(f"feature {plan.id!r}: expected the ids of the candidates, got none")
+        completed = self._completion.complete(columns, form, limits)
+        made = self._program.run(completed.columns, form, 0, limits)
+        bad: Mapping[int, str] = {}
+        if made.faults:
+            faults = completed.faults(made.faults, self._id_index)
+            bad = bad_candidates(plan.features, faults, report=plan.report_bad)
+        defaulted = made.counts[:, _DEFAULTED]
+        missed = completed.missed
+        return PreparedRanking(
+            request=request,
+            rows=made.rows,
+            arrays=made.arrays,
+            heads=heads,
+            counts=made.counts,
+            defaulted=tuple([plan.features[at].name for at in defaulted.nonzero()[0].tolist()]),
+            missed={} if missed is None else {plan.id: missed},
+            bad=bad,
+            routing_key=self._routing_key(request, columns, limits),
+        )
 
     def finish(
         self, prepared: PreparedRanking, outputs: Mapping[str, NDArray[np.generic]]
@@ -83,9 +130,111 @@ class RankingRules:
 
         Args:
             prepared: what `prepare` made.
-            outputs: head -> its rows, for all of `prepared.heads`.
+            outputs: head -> its rows, for all of `prepared.heads`; none are needed where there are
+                no candidates.
+
+        Returns:
+            Arrays that nothing else refers to. A head of one number a row has the shape (k,).
 
         Raises:
             InvalidInput: a head that the score is made of has not one number a row.
         """
-        raise NotImplementedError
+        plan, rows, request = self.plan, prepared.rows, prepared.request
+        heads = self._heads
+        with np.errstate(all="ignore"):  # what is no number is counted, and comes last
+            numbers = {
+                name: heads[name].numbers(outputs[name], rows) if rows else heads[name].nothing()
+                for name in prepared.heads
+            }
+            single = {name: heads[name].single(numbers[name]) for name in self._weights}
+            scores = score(plan.formula, self._weights, single).astype(np.float32)
+            if prepared.bad:
+                scored = np.delete(np.arange(rows), list(prepared.bad))
+                scores = scores[scored]
+                places = best_first(scores, request.top_k, descending=plan.descending)
+                positions = scored[places]
+            else:
+                places = positions = best_first(scores, request.top_k, descending=plan.descending)
+            answered = {
+                name: numbers[name].take(positions, axis=0).astype(np.float32)
+                for name in request.outputs
+            }
+        return Ranked(
+            positions=positions.astype(np.uint32),
+            scores=scores.take(places),
+            outputs=answered,
+            nan_scores=int(np.count_nonzero(np.isnan(scores))),
+            bad=prepared.bad,
+        )
+
+    def _needed(self, asked: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the heads that a request needs.
+
+        Raises:
+            InvalidInput: it asks for one that does not exist, or that has no numbers.
+        """
+        if not asked:
+            return self.plan.heads
+        for name in asked:
+            head = self._heads.get(name)
+            if head is None:
+                raise InvalidInput(unknown_name("output", name, self._heads))
+            if not head.is_numeric:
+                raise InvalidInput(f"output {name!r}: expected an output of numbers, got strings")
+        return tuple(dict.fromkeys((*self.plan.heads, *asked)))
+
+    def _routing_key(
+        self, request: RankRequest, columns: list[Column | ArrayColumn | None], limits: ColumnLimits
+    ) -> str | int | None:
+        """Return the request's routing key, or the user's value of the feature that stands for it.
+
+        None where that was left out: its default would route all such users to one place.
+        """
+        at = self._key_index
+        if request.routing_key is not None or at is None:
+            return request.routing_key
+        column = columns[at]
+        if column is None or isinstance(column, ArrayColumn):
+            return None
+        read, _ = self._program.read(at, column, request.form, limits)
+        if read.missing is not None and read.missing.any():
+            return None
+        if read.offsets is not None:
+            return read.values.tobytes().decode()
+        return int(read.values[0])
+
+
+def _index_of(plan: RankingPlan, name: str, side: str) -> int:
+    for at, feature in enumerate(plan.features):
+        if feature.name == name and feature.side == side:
+            return at
+    raise ValueError(f"the plan has no {side} feature {name!r}")
+
+
+def _check_routing_key(feature: FeaturePlan) -> None:
+    if feature.type == "float32" or feature.ragged is not None or feature.shape:
+        raise ValueError(
+            f"routing key {feature.name!r}: expected one integer or string for each user"
+        )
+
+
+def _weights_of(plan: RankingPlan) -> Mapping[str, float]:
+    if len(plan.heads) != len(plan.weights) or len(set(plan.heads)) != len(plan.heads):
+        raise ValueError(f"heads {plan.heads} and weights {plan.weights} do not go together")
+    if not plan.heads or (plan.formula == "head" and len(plan.heads) != 1):
+        raise ValueError(f"a score by {plan.formula} is not made of {len(plan.heads)} heads")
+    return dict(zip(plan.heads, map(float, plan.weights), strict=True))
+
+
+def _check_heads(plan: RankingPlan, heads: Mapping[str, Head]) -> None:
+    for name in (*plan.heads, *plan.calibration):
+        if name not in heads:
+            raise ValueError(f"the graph has no output {name!r}")
+        if not heads[name].is_numeric:
+            raise ValueError(f"output {name!r} has no numbers")
+    for name in plan.heads:
+        if not heads[name].may_be_single:
+            raise ValueError(
+                f"output {name!r} {heads[name].spec.shape_text}: a score is made of one number "
+                "for each row"
+            )
