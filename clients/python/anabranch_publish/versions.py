@@ -52,6 +52,7 @@ def publish_version(
     tables: Mapping[str, Rows | str | Path] | None = None,
     warmup: Sequence[str | Path] = (),
     golden: Sequence[str | Path] = (),
+    items: Sequence[str | Path] = (),
     step: int | None = None,
     event_time: float | None = None,
     check: Callable[[Path], None] | None = None,
@@ -71,6 +72,7 @@ def publish_version(
         tables: table name -> rows, or a safetensors file that holds them.
         warmup: .npz or .json files to run before the version serves.
         golden: .json files, each a request with the keys and scores it must give.
+        items: .parquet files of the item tables; they lie in `items/` under their own names.
         step: training step of the model.
         event_time: time of the newest training event in it, in seconds since 1970.
         check: called with the folder of all files but the manifest, which it must leave as it is,
@@ -103,6 +105,7 @@ def publish_version(
                 staging.copy(Path(model_yaml), "model.yaml")
             _copy_samples(staging, "warmup", warmup, (".npz", ".json"))
             _copy_samples(staging, "golden", golden, (".json",))
+            _copy_samples(staging, "items", items, (".parquet",))
             entries = tuple(_add_tables(staging, tables or {}))
             if check is not None:
                 check(staging.folder)

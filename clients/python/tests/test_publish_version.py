@@ -71,7 +71,9 @@ def test_everything_that_belongs_to_a_version_comes_along(
     data = model_onnx.parent / "weights" / "w.bin"
     data.parent.mkdir()
     data.write_bytes(b"w")
-    sources = {name: tmp_path / name for name in ("my.yaml", "a.npz", "b.json", "g.json")}
+    sources = {
+        name: tmp_path / name for name in ("my.yaml", "a.npz", "b.json", "g.json", "i.parquet")
+    }
     for path in sources.values():
         path.write_text(path.name)
     table = tmp_path / "t.safetensors"
@@ -87,6 +89,7 @@ def test_everything_that_belongs_to_a_version_comes_along(
         tables={"../any name": rows, "second": table},
         warmup=[sources["a.npz"], sources["b.json"]],
         golden=[str(sources["g.json"])],
+        items=[sources["i.parquet"]],
         step=7,
         event_time=1764417540.5,
     )
@@ -94,7 +97,7 @@ def test_everything_that_belongs_to_a_version_comes_along(
     found = complete(model_dir / "42")
     assert [file.path for file in found.files] == [
         "model.onnx", "weights/w.bin", "model.yaml", "warmup/a.npz", "warmup/b.json",
-        "golden/g.json", "tables/0000.safetensors", "tables/0001.safetensors",
+        "golden/g.json", "items/i.parquet", "tables/0000.safetensors", "tables/0001.safetensors",
     ]  # fmt: skip
     assert (found.step, found.event_time) == (7, 1764417540.5)
     assert [(t.name, t.file, t.rows, t.dim, t.dtype, t.key_dtype) for t in found.tables] == [
@@ -151,6 +154,7 @@ def test_a_taken_version_is_a_conflict_and_stays_as_it_is(
         ({"model_yaml": "none.yaml"}, NotFound, "none.yaml: no such file"),
         ({"warmup": ["a.txt"]}, InvalidInput, r"a.txt: warmup files end in .npz or .json"),
         ({"golden": ["a.npz"]}, InvalidInput, r"golden files end in .json"),
+        ({"items": ["a.csv"]}, InvalidInput, r"items files end in .parquet"),
         ({"tables": {"t": "none.safetensors"}}, NotFound, "none.safetensors: no such file"),
         ({"tables": {"t": "../export/anything.onnx"}}, InvalidInput, "'t': not safetensors"),
         ({"tables": {"": "t.safetensors"}}, InvalidInput, "expected 1 to 512 bytes"),
