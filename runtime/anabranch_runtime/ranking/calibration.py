@@ -55,5 +55,5 @@ def calibrated(plan: CalibrationPlan, values: NDArray[np.float64]) -> NDArray[np
 
 
 def _logits(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    clipped = np.clip(values, NEAREST, 1.0 - NEAREST)
+    clipped = np.minimum(np.maximum(values, NEAREST), 1.0 - NEAREST)
     return np.log(clipped / (1.0 - clipped))
