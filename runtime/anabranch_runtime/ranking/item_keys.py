@@ -4,7 +4,6 @@ Rows of a table lie in the order of their 64-bit hash. As hashes are spread even
 an entry for each row leads to within a few rows of any of them; see docs/formats.md, "Item tables".
 """
 
-from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -19,8 +18,8 @@ _HALF: Final = np.uint64(32)
 _FACTORS: Final = (np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53))
 """Of the finaliser of MurmurHash3 (Austin Appleby), which maps 64 bits to 64 bits one to one."""
 _WORD: Final = 8
-_PIECE: Final = 1 << 20
-"""Bytes of strings that are looked at together."""
+_MASKS: Final = np.array([2 ** (8 * size) - 1 for size in range(_WORD + 1)], np.uint64)
+"""By the bytes of a word that count."""
 
 
 def hash_integers(keys: NDArray[np.int64], seed: int) -> NDArray[np.uint64]:
@@ -37,14 +36,16 @@ def hash_strings(column: ArrayColumn, seed: int, longest: int) -> NDArray[np.uin
         longest: bytes that count.
     """
     assert column.offsets is not None
-    begins, lengths = column.offsets[:-1], np.diff(column.offsets)
+    words = _Words(column)
+    lengths = np.diff(column.offsets)
     lengths = np.where(lengths > longest, 0, lengths)
     hashes = _mixed(lengths.view(np.uint64) ^ np.uint64(seed))
-    for part, words in _pieces(column.values.view(np.uint8), begins, lengths):
-        found, left = hashes[part], lengths[part]
-        for at in range(words.shape[1]):
-            found = np.where(left > at * _WORD, _mixed(found ^ words[:, at]), found)
-        hashes[part] = found
+    rows = np.flatnonzero(lengths)
+    at = 0
+    while len(rows):
+        hashes[rows] = _mixed(hashes[rows] ^ words.take(rows, at))
+        at += 1
+        rows = rows[lengths[rows] > at * _WORD]
     return hashes
 
 
@@ -54,18 +55,16 @@ def same_strings(
     """Return whether strings `rows` of one column are those of `others` of another, one by one."""
     assert left.offsets is not None
     assert right.offsets is not None
-    begins, other_begins = left.offsets[rows], right.offsets[others]
-    lengths = left.offsets[rows + 1] - begins
-    same: NDArray[np.bool_] = lengths == right.offsets[others + 1] - other_begins
-    at = np.flatnonzero(same & (lengths > 0))
-    begins, other_begins, lengths = begins[at], other_begins[at], lengths[at]
-    pairs = zip(
-        _pieces(left.values.view(np.uint8), begins, lengths),
-        _pieces(right.values.view(np.uint8), other_begins, lengths),
-        strict=True,
-    )
-    for (part, words), (_, other_words) in pairs:
-        same[at[part]] = (words == other_words).all(axis=1)
+    lengths = left.offsets[rows + 1] - left.offsets[rows]
+    same: NDArray[np.bool_] = lengths == right.offsets[others + 1] - right.offsets[others]
+    words, other_words = _Words(left), _Words(right)
+    open_ = np.flatnonzero(same & (lengths > 0))
+    at = 0
+    while len(open_):
+        alike = words.take(rows[open_], at) == other_words.take(others[open_], at)
+        same[open_[~alike]] = False
+        at += 1
+        open_ = open_[alike & (lengths[open_] > at * _WORD)]
     return same
 
 
@@ -128,17 +127,26 @@ def _is_before(
     return before & (rows < len(table))
 
 
-def _pieces(
-    values: NDArray[np.uint8], begins: NDArray[np.int64], lengths: NDArray[np.int64]
-) -> Iterator[tuple[slice, NDArray[np.uint64]]]:
-    """Yield strings as words of 8 bytes, padded with zeros, in pieces of bounded size."""
-    width = -(-int(lengths.max(initial=0)) // _WORD) * _WORD
-    if width == 0:
-        return
-    columns = np.arange(width)
-    step = max(1, _PIECE // width)
-    for begin in range(0, len(begins), step):
-        part = slice(begin, begin + step)
-        found = values.take(begins[part, None] + columns, mode="clip")
-        found[columns >= lengths[part, None]] = 0
-        yield part, found.view(np.uint64)
+class _Words:
+    """Strings of a column as words of 8 bytes, the last of each filled up with zeros."""
+
+    def __init__(self, column: ArrayColumn) -> None:
+        assert column.offsets is not None
+        values = column.values.view(np.uint8)
+        if len(values) < _WORD:
+            values = np.concatenate([values, np.zeros(_WORD, np.uint8)])
+        self._offsets = column.offsets
+        self._last = len(values) - _WORD
+        # A word at every byte; whoever takes some of them copies no others.
+        self._every: NDArray[np.uint64] = np.ndarray(
+            (self._last + 1,), np.uint64, values, strides=(1,)
+        )
+
+    def take(self, rows: NDArray[np.int64], at: int) -> NDArray[np.uint64]:
+        """Return word `at` of strings that have one."""
+        begins, ends = self._offsets.take(rows), self._offsets.take(rows + 1)
+        places = begins + at * _WORD if at else begins
+        from_ = np.minimum(places, self._last)
+        words = self._every[from_] >> ((places - from_) << 3).view(np.uint64)
+        words &= _MASKS.take(ends - places, mode="clip")
+        return words
