@@ -9,12 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from anabranch_model_store.feature_forms import key_names
+from anabranch_model_store.model_yaml import ModelMeaning
+from anabranch_model_store.yaml_documents import read_yaml
 from anabranch_testing.pages import at, blocks, run
 from anabranch_testing.servers import RunningServer, started_server
 
 PAGE = "docs/embedding_models.md"
 EXPORT, PUBLISH, TRITON = blocks(PAGE, "python")
-(MEANING,) = blocks(PAGE, "yaml")
+MEANING, SEVERAL = blocks(PAGE, "yaml")
 SERVE, LOOK, CURL = blocks(PAGE, "")
 
 
@@ -63,6 +66,11 @@ def test_curl_asks_as_shown(server: RunningServer, tmp_path: Path) -> None:
     answer = json.loads(run(["bash", "-c", at(server, CURL)], tmp_path))
 
     assert answer["outputs"][0]["data"] == pytest.approx(expected(), abs=1e-6)
+
+
+def test_what_it_says_of_several_tables_can_be_read() -> None:
+    read = read_yaml(SEVERAL.encode(), ModelMeaning, "model.yaml")
+    assert key_names(read) == ("author.author_q", "author.author_r")
 
 
 def test_the_version_and_its_rows_are_shown(folder: Path) -> None:

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from anabranch_model_store.model_yaml import Feature, Lookup, ModelMeaning
-from anabranch_wire.errors import InvalidInput, Unsupported
+from anabranch_wire.errors import InvalidInput
 
-__all__ = ["BagForm", "feature_forms"]
+__all__ = ["BagForm", "feature_forms", "key_names"]
 
 _MAX_LENGTH: Final = 1 << 20
 """Ids of a row where nothing else bounds them; what a lookup plan takes."""
@@ -18,7 +18,7 @@ class BagForm:
     """One feature.
 
     Attributes:
-        name: as callers send it.
+        name: as callers send its keys.
         max_length: ids of a row: exactly, or at most where it is ragged.
         columns_length: ids of a row that a sequence (combiner none) has columns for; 0 where no
             lookup makes one.
@@ -38,8 +38,9 @@ class BagForm:
 def feature_forms(meaning: ModelMeaning, dims: Mapping[str, int]) -> dict[str, BagForm]:
     """Return the form of every feature that lookups read, in the order they first name it.
 
-    A feature that model.yaml does not list under `features` is a bag of any length where a lookup
-    pools it, and else has as many ids as its columns have room for.
+    A feature of several hashes has one for the keys of each table, see `key_names`. A feature that
+    model.yaml does not list under `features` is a bag of any length where a lookup pools it, and
+    else has as many ids as its columns have room for.
 
     Args:
         meaning: model.yaml.
@@ -47,54 +48,56 @@ def feature_forms(meaning: ModelMeaning, dims: Mapping[str, int]) -> dict[str, B
 
     Raises:
         InvalidInput: lookups need different forms of a feature, or its type has no keys.
-        Unsupported: its keys are made from several hashes.
     """
     listed = {feature.name: feature for feature in meaning.features}
     users = meaning.user_inputs if isinstance(meaning.user_inputs, tuple) else ()
     readers: dict[str, list[Lookup]] = {}
-    for lookup in meaning.lookups:
-        readers.setdefault(lookup.feature, []).append(lookup)
+    for name, lookup in zip(key_names(meaning), meaning.lookups, strict=True):
+        readers.setdefault(name, []).append(lookup)
     forms: dict[str, BagForm] = {}
     for name, lookups in readers.items():
-        feature = listed.get(name)
+        feature = listed.get(lookups[0].feature)
         length = _columns_length(name, lookups, dims)
         if feature is None:
             pooled = any(lookup.combiner != "none" for lookup in lookups)
             forms[name] = BagForm(name, length or _MAX_LENGTH, length, pooled, False, name in users)
         else:
-            _check_keys(feature, lookups)
-            forms[name] = _listed_form(feature, length, is_user=feature.side == "user")
+            _check_keys(feature)
+            forms[name] = _listed_form(name, feature, length, is_user=feature.side == "user")
     return forms
 
 
-def _listed_form(feature: Feature, length: int, *, is_user: bool) -> BagForm:
+def key_names(meaning: ModelMeaning) -> tuple[str, ...]:
+    """Return for each lookup the name of the input by which callers send its keys.
+
+    That is its feature's; where that makes several keys of a value, `feature.table`.
+    """
+    several = {feature.name for feature in meaning.features if feature.multi_hash is not None}
+    return tuple(
+        f"{lookup.feature}.{lookup.table}" if lookup.feature in several else lookup.feature
+        for lookup in meaning.lookups
+    )
+
+
+def _listed_form(name: str, feature: Feature, length: int, *, is_user: bool) -> BagForm:
     ragged = feature.ragged
     if ragged is None:
-        return BagForm(feature.name, 1, length and 1, False, False, is_user)
+        return BagForm(name, 1, length and 1, False, False, is_user)
     expected = ragged.pad_to or ragged.max_length
     if length and length != expected:
         raise InvalidInput(
             f"model.yaml: lookups: feature {feature.name!r} has columns for {length} ids; "
             f"expected {expected}, as its ragged: says"
         )
-    return BagForm(feature.name, ragged.max_length, length, True, feature.weights, is_user)
+    return BagForm(name, ragged.max_length, length, True, feature.weights, is_user)
 
 
-def _check_keys(feature: Feature, lookups: list[Lookup]) -> None:
+def _check_keys(feature: Feature) -> None:
     """Check that callers can send the keys of a feature."""
     if feature.type == "float32" and feature.bucketize is None:
         raise InvalidInput(
             f"model.yaml: lookups: feature {feature.name!r} is float32; keys are int64"
         )
-    if feature.multi_hash is None:
-        return
-    for lookup in lookups:
-        if lookup.table in feature.multi_hash.tables:
-            raise Unsupported(
-                f"model.yaml: not available in this release: feature {feature.name!r}: multi_hash "
-                f"(keys of table {lookup.table!r} would all be the same); list a feature for each "
-                "table"
-            )
 
 
 def _columns_length(name: str, lookups: list[Lookup], dims: Mapping[str, int]) -> int:

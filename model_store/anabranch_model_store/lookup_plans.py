@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from anabranch_graph_opt.row_axes import RowAxes
 from anabranch_graph_opt.signature import Signature
-from anabranch_model_store.feature_forms import BagForm, feature_forms
+from anabranch_model_store.feature_forms import BagForm, feature_forms, key_names
 from anabranch_model_store.model_yaml import Lookup, ModelMeaning
 from anabranch_runtime.sent_features import LENGTHS, WEIGHTS
 from anabranch_wire import lookups as wire
@@ -56,11 +56,20 @@ def compile_lookups(
         if spec.name in filled
     )
     names = [buffer.name for buffer in buffers]
+    combines = {
+        feature.name: feature.multi_hash.combine
+        for feature in meaning.features
+        if feature.multi_hash is not None
+    }
+    first: set[str] = set()
     compiled = []
-    for lookup in meaning.lookups:
+    for key, lookup in zip(key_names(meaning), meaning.lookups, strict=True):
         index = names.index(lookup.output.input)
         table = tables[lookup.table]
-        form = forms[lookup.feature]
+        form = forms[key]
+        how = combines.get(lookup.feature, "concat")
+        joins = how if how != "concat" and lookup.feature in first else None
+        first.add(lookup.feature)
         compiled.append(
             wire.Lookup(
                 table=used.index(table),
@@ -71,6 +80,7 @@ def compile_lookups(
                 weights=wire.Values(input=form.name + WEIGHTS) if form.weighted else None,
                 max_length=_length(lookup, form, table.dim),
                 output=wire.Output(buffer=index, column=lookup.output.columns[0]),
+                combine=joins,
             )
         )
     return Plan(
@@ -87,11 +97,15 @@ def compile_lookups(
 
 
 def user_features(meaning: ModelMeaning) -> tuple[str, ...]:
-    """Return the looked-up features of which one row may stand for all rows of a request."""
-    read = {lookup.feature for lookup in meaning.lookups}
+    """Return the inputs of looked-up features whose one row may stand for all of a request."""
+    read: dict[str, list[str]] = {}
+    for key, lookup in zip(key_names(meaning), meaning.lookups, strict=True):
+        keys = read.setdefault(lookup.feature, [])
+        if key not in keys:
+            keys.append(key)
     named = meaning.user_inputs if isinstance(meaning.user_inputs, tuple) else ()
     sides = [feature.name for feature in meaning.features if feature.side == "user"]
-    return tuple(name for name in dict.fromkeys((*named, *sides)) if name in read)
+    return tuple(key for name in dict.fromkeys((*named, *sides)) for key in read.get(name, ()))
 
 
 def _user_buffers(meaning: ModelMeaning, forms: Mapping[str, BagForm]) -> frozenset[str]:
@@ -101,10 +115,9 @@ def _user_buffers(meaning: ModelMeaning, forms: Mapping[str, BagForm]) -> frozen
     input, since it is looked up either for users or for rows.
     """
     named = meaning.user_inputs if isinstance(meaning.user_inputs, tuple) else ()
-    fillers = {
-        name: {lookup.feature for lookup in meaning.lookups if lookup.output.input == name}
-        for name in (lookup.output.input for lookup in meaning.lookups)
-    }
+    fillers: dict[str, set[str]] = {}
+    for key, lookup in zip(key_names(meaning), meaning.lookups, strict=True):
+        fillers.setdefault(lookup.output.input, set()).add(key)
     found = {
         name
         for name, features in fillers.items()

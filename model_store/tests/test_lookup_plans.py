@@ -14,7 +14,7 @@ from anabranch_model_store.model_yaml import ModelMeaning
 from anabranch_model_store.yaml_documents import read_yaml
 from anabranch_runtime.lookups import Lookups, lookups_of
 from anabranch_wire import plan as plans
-from anabranch_wire.errors import InvalidInput, Unsupported
+from anabranch_wire.errors import InvalidInput
 from anabranch_wire.lookups import Lengths, Values
 from anabranch_wire.missing import Zeros
 from anabranch_wire.plan import Plan, PlanTable, Source
@@ -40,7 +40,7 @@ def table(name: str, dim: int = 4, **fields: Any) -> PlanTable:
     return PlanTable(name=name, dim=dim, **said)
 
 
-TABLES = {"t": table("t"), "u": table("u", 8), "alias of t": table("t")}
+TABLES = {"t": table("t"), "u": table("u", 8), "v": table("v"), "alias of t": table("t")}
 
 
 def compiled(text: str) -> Plan:
@@ -260,16 +260,98 @@ def test_features_whose_parts_have_one_name_are_refused() -> None:
         tied(lookups(lookup("a", [0, 4], to="any"), lookup("a.lengths", [4, 8], to="any")))
 
 
-def test_keys_that_several_hashes_make_are_not_available() -> None:
-    text = """
-    features:
-      - name: author
-        side: candidate
-        type: int64
-        multi_hash: {method: quotient_remainder, num_buckets: 9, tables: [t, u], combine: sum}
-    """
-    with pytest.raises(Unsupported, match="feature 'author': multi_hash"):
-        compiled(text + lookups(lookup("author", [0, 4], to="short")))
+SEVERAL = """
+features:
+  - name: author
+    side: {SIDE}
+    type: int64
+    multi_hash: {method: quotient_remainder, num_buckets: 9, tables: [t, v], combine: {HOW}}
+"""
+
+
+def several(how: str, side: str = "candidate") -> str:
+    return SEVERAL.replace("{SIDE}", side).replace("{HOW}", how)
+
+
+@pytest.mark.parametrize("how", ["sum", "multiply"])
+def test_rows_of_a_value_of_several_hashes_join_in_the_same_columns(how: str) -> None:
+    text = several(how) + lookups(
+        lookup("author", [0, 4], name="v", to="any", combiner="none"),
+        lookup("a", [4, 8], to="any"),
+        lookup("author", [0, 4], to="any", combiner="none"),
+    )
+    plan = compiled(text)
+    assert [(one.ids.input, one.output.column, one.combine) for one in plan.lookups] == [
+        ("author.v", 0, None),
+        ("a", 4, None),
+        ("author.t", 0, how),
+    ]
+    assert [one.spec.shape for one in tied(text).features] == [(-1, 1), (-1,), (-1, 1)]
+
+
+def test_rows_of_a_value_of_several_hashes_may_lie_side_by_side() -> None:
+    text = several("concat") + lookups(
+        lookup("author", [4, 8], name="v", to="any"), lookup("author", [0, 4], to="any")
+    )
+    assert [(one.output.column, one.combine) for one in compiled(text).lookups] == [
+        (4, None),
+        (0, None),
+    ]
+
+
+def test_a_user_of_several_hashes_is_looked_up_once() -> None:
+    text = (
+        "user_inputs: [any]\n" + several("sum", "user")
+        + lookups(lookup("author", [0, 4], name="v", to="any"),
+                  lookup("author", [0, 4], to="any"), lookup("a", [0, 4], to="short"))
+    )  # fmt: skip
+    meaning = read_yaml(text.encode(), ModelMeaning, "model.yaml")
+    assert user_features(meaning) == ("author.v", "author.t")
+    assert [one.once for one in tied(text).features] == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            several("sum") + lookups(lookup("author", [0, 4], to="any")),
+            "feature 'author' (multi_hash): found lookups in 't'; expected one in each of 't', 'v'",
+        ),
+        (
+            several("sum")
+            + lookups(*[lookup("author", [0, 4], name=n, to="any") for n in ("t", "v", "t")]),
+            "found lookups in 't', 'v', 't'; expected one in each",
+        ),
+        (
+            several("sum")
+            + lookups(lookup("author", [0, 4], to="any"),
+                      lookup("author", [4, 8], name="v", to="any")),
+            "combine: sum puts all rows into the same columns; found 2 different outputs",
+        ),
+        (
+            several("concat")
+            + lookups(lookup("author", [0, 4], to="any"),
+                      lookup("author", [0, 4], name="v", to="any")),
+            "'author' and 'author' both write to input 'any'",
+        ),
+        (
+            several("sum").replace("[t, v]", "[t, u]")
+            + lookups(lookup("author", [0, 4], to="any"),
+                      lookup("author", [0, 4], name="u", to="any")),
+            "feature 'author.u' in table 'u': columns [0, 4] are 4; rows have 8 numbers",
+        ),
+        (
+            several("sum")
+            + lookups(lookup("a", [0, 4], to="any"), lookup("author", [0, 4], to="any"),
+                      lookup("author", [0, 4], name="v", to="any")),
+            "both write to input 'any'",
+        ),
+    ],
+)  # fmt: skip
+def test_lookups_of_several_hashes_that_do_not_fit_are_refused(text: str, words: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        compiled(text)
+    assert words in caught.value.message
 
 
 def test_an_input_that_the_graph_lacks_is_refused() -> None:

@@ -133,6 +133,8 @@ def cut_model(
     ):
         if (path is None) != (graph is None):
             raise InvalidInput(f"plan.json: a {what} is named, but there is none, or the reverse")
+    if any(lookup.combine is not None for lookup in plan.lookups):
+        raise Unsupported("plan.json: lookups of a graph's own tables write columns of their own")
     positions = {spec.name: index for index, spec in enumerate(inputs)}
     dense_names = [spec.name for spec in dense.inputs]
     part = None if user is None else _user_part(plan, positions, dense_names, user, users)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from anabranch_runtime.buffers import aligned_array
+from anabranch_runtime.combined_lookups import join
 from anabranch_runtime.lookups import Lookups
 from anabranch_runtime.row_source import RowSource
 from anabranch_runtime.store import FeatureArrays, LookupArguments, LookupPlan
@@ -46,6 +47,7 @@ class LookupStaging:
         self._once = any(feature.once for feature in lookups.features)
         self._users = tuple([buffer.side == "user" for buffer in lookups.plan.buffers])
         self._has_users = any(self._users)
+        self._joints = lookups.separate.joints
         self._reads, self._integers_at, self._weights_at = _reads_of(lookups)
         self._integers = _Numbers(np.int64)
         self._weights = _Numbers(np.float32)
@@ -90,10 +92,14 @@ class LookupStaging:
         if self._once:
             users = [self._lookups.users(inputs, count) for inputs, count in requests]
             source.plan.run(bound.arguments, source.view.version, rows, users=sum(users))
+            if self._joints:
+                join(self._joints, bound.outputs, rows, sum(users))
             if self._has_users:
                 self._spread(bound, users, [count for _, count in requests])
         else:
             source.plan.run(bound.arguments, source.view.version, rows)
+            if self._joints:
+                join(self._joints, bound.outputs, rows, rows)
         if bound.nbytes > _BOUND_BYTES:  # no memory for a batch that its binding does not keep
             with self._lock:
                 self._drop(rows_staged)
@@ -119,6 +125,13 @@ class LookupStaging:
         outputs = [
             aligned_array(array.shape, array.dtype) if is_user else array
             for array, is_user in zip(staged, self._users, strict=True)
+        ]
+        outputs += [
+            aligned_array(
+                (len(staged[0]), buffer.columns),
+                np.float32 if buffer.dtype == "f32" else np.float16,
+            )
+            for buffer in self._lookups.separate.scratch
         ]
         arguments = plan.arguments([FeatureArrays(*each) for each in arrays], outputs)
         bound = _Bound(plan, arguments, tuple(staged), tuple(outputs))
@@ -148,7 +161,8 @@ class LookupStaging:
             for _ in range(each)
         ]
         index = np.repeat(np.arange(len(times)), times)
-        for staged, output, is_user in zip(bound.staged, bound.outputs, self._users, strict=True):
+        own = bound.outputs[: len(bound.staged)]  # behind them is scratch
+        for staged, output, is_user in zip(bound.staged, own, self._users, strict=True):
             if is_user:
                 np.take(output, index, axis=0, out=staged[: len(index)], mode="clip")
 
@@ -160,7 +174,7 @@ class _Bound:
         plan: that they belong to.
         arguments: of its runs.
         staged: inputs of the graph.
-        outputs: what lookups write: those, or for users memory of their own.
+        outputs: what lookups write: those, or for users memory of their own; then scratch.
         layout: tells which parts of which memory the features are bound to; None: not known.
         nbytes: of staging that it keeps alive.
     """

@@ -11,6 +11,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from anabranch_runtime.combined_lookups import SeparatePlan, separated
 from anabranch_runtime.feature_rules import part_names
 from anabranch_runtime.features import (
     FeatureInput,
@@ -42,6 +43,7 @@ class Lookups:
         dense: positions of the graph's inputs that requests bring, in order.
         buffers: positions of the graph's inputs that lookups fill, in the order of the plan.
         request_inputs: dense inputs and features as metadata shows them.
+        separate: the plan as a store runs it, and what is joined afterwards.
     """
 
     plan: Plan
@@ -51,6 +53,7 @@ class Lookups:
     dense: tuple[int, ...]
     buffers: tuple[int, ...]
     request_inputs: tuple[TensorSpec, ...]
+    separate: SeparatePlan
 
     def users(self, inputs: Sequence[Array], rows: int) -> int:
         """Return for how many users a request of `rows` rows is looked up: one, or one per row."""
@@ -131,6 +134,7 @@ def lookups_of(
             *(graph_inputs[index] for index in dense),
             *(feature.spec for feature in features.values()),
         ),
+        separate=separated(plan),
     )
 
 

@@ -60,7 +60,7 @@ class RowSource:
         Raises:
             InvalidInput: the generation has other tables than the plan.
         """
-        return cls(lookups, view, compile_plan(_by_lengths(lookups.plan), view.generation))
+        return cls(lookups, view, compile_plan(_by_lengths(lookups.separate.plan), view.generation))
 
     def at(self, view: StoreView) -> "RowSource":
         """Return the same lookups for another view; cheap where its generation is the same.

@@ -78,6 +78,8 @@ class Lookup(Document, frozen=True, kw_only=True):
         weights: one factor per id; None where all are 1.
         max_length: ids per row at most.
         output: where the result goes.
+        combine: how the result joins that of an earlier lookup in the same columns; None where the
+            columns are its own.
     """
 
     table: Count
@@ -88,6 +90,7 @@ class Lookup(Document, frozen=True, kw_only=True):
     weights: Values | None = None
     max_length: Annotated[int, Meta(ge=1, le=2**31 - 1)] = 1
     output: Output
+    combine: Literal["sum", "multiply"] | None = None
 
     def columns(self, dim: int) -> int:
         """Return how many columns the result has, for rows of `dim` numbers."""

@@ -212,7 +212,10 @@ class Plan(Document, frozen=True, kw_only=True):
             raise InvalidInput("user_inputs: there is no user graph that they are for")
 
     def _check_lookups(self) -> None:
-        """Check that each lookup reads a table and writes columns of its own, on its side."""
+        """Check that each lookup reads a table and writes columns of its own, on its side.
+
+        One that combines writes exactly the columns of an earlier one that does not.
+        """
         taken: dict[int, list[tuple[int, int, int]]] = {}
         for index, lookup in enumerate(self.lookups):
             where = f"lookups[{index}]"
@@ -230,7 +233,14 @@ class Plan(Document, frozen=True, kw_only=True):
                     f"{where}: writes columns {output.column} to {end}, {buffer.name!r} has "
                     f"{buffer.columns}"
                 )
-            taken.setdefault(output.buffer, []).append((output.column, end, index))
+            spans = taken.setdefault(output.buffer, [])
+            if lookup.combine is None:
+                spans.append((output.column, end, index))
+            elif not any(span[:2] == (output.column, end) for span in spans):
+                raise InvalidInput(
+                    f"{where}.combine: no earlier lookup writes columns {output.column} to {end} "
+                    f"of {buffer.name!r}"
+                )
         for spans in taken.values():
             spans.sort()
             for (_, end, first), (begin, _, second) in pairwise(spans):

@@ -198,7 +198,8 @@ class Feature(Document, frozen=True, kw_only=True):
         shape: of a dense vector; () is one value for each row.
         ragged: for a variable number of values.
         weights: callers send a weight beside each value of a bag.
-        input: graph input that it feeds; None is the one of its own name.
+        input: graph input that it feeds; None is the one of its own name, or, by `multi_hash`,
+            those called as its tables are.
     """
 
     name: Name
@@ -225,7 +226,12 @@ class Feature(Document, frozen=True, kw_only=True):
 
     @property
     def spans(self) -> tuple[Span, ...]:
-        """Where it writes: columns of graph inputs, all of them where it does not share one."""
+        """Where it writes: columns of graph inputs, all of them where it does not share one.
+
+        The keys of `multi_hash` go to inputs called as its tables are, unless `input` says where.
+        """
+        if self.multi_hash is not None and self.input is None:
+            return tuple(Span(table, 0, sys.maxsize, self.name) for table in self.multi_hash.tables)
         if isinstance(self.input, PackedInput):
             spans = [Span(self.input.name, *self.input.columns, self.name)]
             length = self.input.length_column
@@ -233,9 +239,14 @@ class Feature(Document, frozen=True, kw_only=True):
                 spans.append(Span(self.input.name, length, length + 1, self.name))
         else:
             spans = [Span(self.input or self.name, 0, sys.maxsize, self.name)]
-        if self.ragged and self.ragged.lengths_input:
-            spans.append(Span(self.ragged.lengths_input, 0, sys.maxsize, self.name))
-        return tuple(spans)
+        return (*spans, *self.length_spans)
+
+    @property
+    def length_spans(self) -> tuple[Span, ...]:
+        """Where the number of its values goes, beside columns; also where lookups read it."""
+        if self.ragged is None or self.ragged.lengths_input is None:
+            return ()
+        return (Span(self.ragged.lengths_input, 0, sys.maxsize, self.name),)
 
     def _check_transform(self) -> None:
         if self.bucketize and self.type == "string":
@@ -284,6 +295,8 @@ class Feature(Document, frozen=True, kw_only=True):
             expected = self.ragged.pad_to
         else:
             expected = math.prod(self.shape)
+            if self.multi_hash is not None:
+                expected = len(self.multi_hash.tables)
             if packed.length_column is not None:
                 raise ValueError("input.length_column: only a ragged feature has a length")
         if width != expected:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from anabranch_model_store.model_yaml.features import Feature
+from anabranch_model_store.model_yaml.features import Feature, MultiHash
 from anabranch_model_store.model_yaml.optimizing import Optimize
 from anabranch_model_store.model_yaml.ranking import Calibration, EasyRec, Ranking
 from anabranch_model_store.model_yaml.tables import ItemTable, Lookup, TableMeaning
@@ -106,8 +106,12 @@ class ModelMeaning(Document, frozen=True, kw_only=True):
         if isinstance(self.user_inputs, str):
             return
         check_unique(self.user_inputs, "user_inputs:")
+        looked_up = {lookup.feature for lookup in self.lookups}
         for index, feature in enumerate(self.features):
-            shared = {span.input for span in feature.spans}.intersection(self.user_inputs)
+            inputs = {span.input for span in self._spans(feature)}
+            if feature.name in looked_up:
+                inputs.add(feature.name)
+            shared = inputs.intersection(self.user_inputs)
             if feature.side == "candidate" and shared:
                 raise ValueError(
                     f"features[{index}].side: candidate, but it feeds the user input "
@@ -116,8 +120,13 @@ class ModelMeaning(Document, frozen=True, kw_only=True):
 
     def _check_targets(self) -> None:
         """No two features write to the same input, or to the same column of one."""
-        spans = [span for feature in self.features for span in feature.spans]
+        spans = [span for feature in self.features for span in self._spans(feature)]
         check_disjoint("features:", spans)
+
+    def _spans(self, feature: Feature) -> tuple[Span, ...]:
+        """Return where a feature writes to the graph; what lookups read goes to tables instead."""
+        looked_up = any(lookup.feature == feature.name for lookup in self.lookups)
+        return feature.length_spans if looked_up else feature.spans
 
     def _check_tables(self) -> None:
         owners: dict[str, str] = {}
@@ -136,16 +145,47 @@ class ModelMeaning(Document, frozen=True, kw_only=True):
             )
 
     def _check_lookups(self) -> None:
+        combined = {
+            feature.name
+            for feature in self.features
+            if feature.multi_hash is not None and feature.multi_hash.combine != "concat"
+        }
+        spans = [
+            Span(lookup.output.input, *lookup.output.columns, lookup.feature)
+            for lookup in self.lookups
+        ]
         check_disjoint(
             "lookups:",
             [
-                Span(lookup.output.input, *lookup.output.columns, lookup.feature)
-                for lookup in self.lookups
+                *(span for span in spans if span.owner not in combined),
+                *{span for span in spans if span.owner in combined},
             ],
         )
+        for listed in self.features:
+            if listed.multi_hash is not None:
+                self._check_tables_of(listed.name, listed.multi_hash)
         for name, items in self.item_tables.items():
             for feature in items.columns:
                 self._feature(f"item_tables[{name!r}].columns", feature, "candidate")
+
+    def _check_tables_of(self, name: str, multi_hash: MultiHash) -> None:
+        """Check that the several keys of a feature go to a table each, and where their rows go."""
+        lookups = [lookup for lookup in self.lookups if lookup.feature == name]
+        if not lookups:
+            return
+        place = f"lookups: feature {name!r} (multi_hash)"
+        tables = [lookup.table for lookup in lookups]
+        if sorted(tables) != sorted(multi_hash.tables):
+            raise ValueError(
+                f"{place}: found lookups in {', '.join(map(repr, tables))}; expected one in each "
+                f"of {', '.join(map(repr, multi_hash.tables))}"
+            )
+        outputs = {lookup.output for lookup in lookups}
+        if multi_hash.combine != "concat" and len(outputs) > 1:
+            raise ValueError(
+                f"{place}: combine: {multi_hash.combine} puts all rows into the same columns; "
+                f"found {len(outputs)} different outputs"
+            )
 
     def _check_ranking(self) -> None:
         for head in self.calibration:
