@@ -9,7 +9,7 @@ from anabranch_graph_opt.signature import Signature
 from anabranch_model_store.model_yaml import ModelMeaning
 from anabranch_wire.errors import InvalidInput
 
-__all__ = ["check_names", "declared_axes"]
+__all__ = ["check_names", "declared_axes", "idle_features"]
 
 _SHOWN: Final = 20
 
@@ -23,7 +23,7 @@ def check_names(meaning: ModelMeaning, signature: Signature) -> None:
     inputs = [spec.name for spec in signature.inputs]
     outputs = [spec.name for spec in signature.outputs]
     filled = {lookup.feature for lookup in meaning.lookups}
-    for place, name in _named_inputs(meaning, filled):
+    for place, name in _named_inputs(meaning, filled, inputs):
         _check(place, name, "input", inputs)
     for name in meaning.outputs:
         _check("outputs", name, "output", outputs)
@@ -41,7 +41,16 @@ def declared_axes(meaning: ModelMeaning) -> dict[str, InputAxis]:
     }
 
 
-def _named_inputs(meaning: ModelMeaning, filled: Collection[str]) -> Iterator[tuple[str, str]]:
+def idle_features(meaning: ModelMeaning) -> frozenset[str]:
+    """Return the features that need to feed nothing: ids to be answered, and the routing key."""
+    if meaning.ranking is None:
+        return frozenset()
+    return frozenset(filter(None, (meaning.ranking.id, meaning.ranking.routing_key)))
+
+
+def _named_inputs(
+    meaning: ModelMeaning, filled: Collection[str], inputs: Collection[str]
+) -> Iterator[tuple[str, str]]:
     """Yield place and name of each graph input; features whose keys go to tables are none."""
     for name in meaning.inputs:
         yield "inputs", name
@@ -51,10 +60,12 @@ def _named_inputs(meaning: ModelMeaning, filled: Collection[str]) -> Iterator[tu
                 yield "user_inputs", name
     for lookup in meaning.lookups:
         yield "lookups", lookup.output.input
+    idle = idle_features(meaning)
     for index, feature in enumerate(meaning.features):
-        if feature.name not in filled and feature.multi_hash is None:
-            for span in feature.spans:
-                yield f"features[{index}]", span.input
+        if feature.name in idle and feature.input is None and feature.name not in inputs:
+            continue
+        for span in feature.length_spans if feature.name in filled else feature.spans:
+            yield f"features[{index}]", span.input
 
 
 def _check(place: str, name: str, kind: str, known: list[str]) -> None:

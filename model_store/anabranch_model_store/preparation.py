@@ -13,6 +13,7 @@ from anabranch_graph_opt.parity.sliced_originals import sliced_runner
 from anabranch_graph_opt.running import Array, ModelRunner
 from anabranch_model_store.cut_versions import CutVersion, WholeVersion, cut_version
 from anabranch_model_store.graph_trials import GraphTrial
+from anabranch_model_store.item_tables import with_item_table
 from anabranch_model_store.lookup_plans import user_features
 from anabranch_model_store.memory import check_fits
 from anabranch_model_store.model_yaml import ModelMeaning
@@ -29,6 +30,7 @@ from anabranch_model_store.prepared_stores import (
     needed_bytes,
     prepared_store,
 )
+from anabranch_model_store.ranking_plans import ranking_plan
 from anabranch_model_store.reduced_versions import (
     ReducedVersion,
     UnreducedVersion,
@@ -59,6 +61,7 @@ from anabranch_model_store.version_tables import DEFAULT_RESERVE, VersionTables,
 from anabranch_model_store.yaml_files import read_meaning
 from anabranch_runtime.backends.ort_runner import OrtModelRunner
 from anabranch_runtime.models import DenseModel, RowLayout
+from anabranch_runtime.ranking.plans import RankingPlan
 from anabranch_wire.errors import NotFound, Unavailable
 from anabranch_wire.manifest import Manifest
 from anabranch_wire.snapshots import Snapshot
@@ -89,6 +92,7 @@ class PreparedVersion:
         examples: requests that it computes, to warm executors with; none where it brings none and
             none were to be made.
         graph_examples: the same ones as the graph that runs takes them, rows looked up.
+        ranking: what its ranking doors do; None where model.yaml has no ranking.
         notes: what an operator should know, in words; each is worth a log line.
     """
 
@@ -105,6 +109,7 @@ class PreparedVersion:
     weight_bytes: int
     examples: tuple[Mapping[str, Array], ...]
     graph_examples: tuple[Mapping[str, Array], ...]
+    ranking: RankingPlan | None
     notes: tuple[str, ...]
 
 
@@ -160,6 +165,8 @@ def prepare_version(
     fits(onnx_file.path.stat().st_size if is_cut else onnx_file.bytes, needed_bytes(tables))
     with malformed_graphs_refused(onnx_file):
         contents = read_contents(onnx_file, files, meaning, tables)
+    ranking = ranking_plan(meaning, contents, files, None if store is None else store.graphs)
+    ranking = with_item_table(ranking, meaning, files, store)
     opened = _open_rows(contents, tables, files, store)
     prepared, rows = (None, None) if opened is None else opened
     on_phase("comparing")
@@ -204,6 +211,7 @@ def prepare_version(
         weight_bytes=weight_bytes,
         examples=tuple(example.request for example in examples),
         graph_examples=graph_examples,
+        ranking=ranking,
         notes=tuple(_notes(files, meaning, deployment, model.rows, tables, cut, reduced)),
     )
 
@@ -221,6 +229,8 @@ def _planned(
     if store is None:
         raise Unavailable("the version has a plan, but there is no folder to keep rows in")
     planned = open_planned(files, meaning, store, fits)
+    ranking = ranking_plan(meaning, planned.contents, files, store.graphs)
+    ranking = with_item_table(ranking, meaning, files, store)
     on_phase("comparing")
     with malformed_graphs_refused(planned.contents.onnx_file):
         cut, examples = serve_planned(planned, files, meaning, deployment)
@@ -239,6 +249,7 @@ def _planned(
         weight_bytes=cut.weight_bytes,
         examples=tuple(example.request for example in examples),
         graph_examples=cut.graph_examples,
+        ranking=ranking,
         notes=tuple(_notes(files, meaning, deployment, rows, NO_TABLES, cut, None)),
     )
 

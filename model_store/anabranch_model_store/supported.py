@@ -68,12 +68,13 @@ def has_deltas(files: VersionFiles) -> bool:
 
 
 def unused_keys(meaning: ModelMeaning) -> tuple[str, ...]:
-    """Return the keys of model.yaml that are read and checked, but that no door uses yet."""
+    """Return the keys of model.yaml that are read and checked, but that no door uses."""
     read = {lookup.feature for lookup in meaning.lookups}
+    ranking = meaning.ranking
+    item_table = None if ranking is None else ranking.item_table
     keys = {
-        "features": [one for one in meaning.features if one.name not in read],
-        "item_tables": meaning.item_tables,
-        "ranking": meaning.ranking,
+        "features": ranking is None and any(one.name not in read for one in meaning.features),
+        "item_tables": any(name != item_table for name in meaning.item_tables),
         "easyrec": meaning.easyrec,
     }
     return tuple(key for key, value in keys.items() if value)
@@ -92,8 +93,16 @@ def _refuse(file: str, reasons: Iterator[str]) -> None:
 
 
 def _unavailable_meaning(meaning: ModelMeaning) -> Iterator[str]:
-    if meaning.calibration:
-        yield "calibration (outputs would be uncorrected)"
+    if meaning.calibration and meaning.ranking is None:
+        yield "calibration without ranking (outputs would be uncorrected)"
+    looked_up = {lookup.feature for lookup in meaning.lookups}
+    for feature in meaning.features:
+        is_used = meaning.ranking is not None or feature.name in looked_up
+        if is_used and feature.multi_hash is not None and feature.ragged is not None:
+            yield (
+                f"features: {feature.name!r}: multi_hash of a ragged feature (list a feature for "
+                "each table, each with a hash)"
+            )
     if meaning.optimize.dense in ("f16", "bf16"):
         yield (
             f"optimize.dense: {meaning.optimize.dense} (for GPU backends; ort-cpu computes in f32, "
@@ -101,9 +110,9 @@ def _unavailable_meaning(meaning: ModelMeaning) -> Iterator[str]:
         )
     if "external_data_outside" in meaning.optimize.allow:
         yield "optimize.allow: external_data_outside (copy the files into the version)"
-    looked_up = {lookup.table for lookup in meaning.lookups}
+    read = {lookup.table for lookup in meaning.lookups}
     for name, table in meaning.tables.items():
-        if not looked_up.isdisjoint((name, *table.alias)):
+        if not read.isdisjoint((name, *table.alias)):
             continue  # from a table file, which keeps all that is said of it
         place = f"tables[{name!r}]"
         if table.keys == "hashed":

@@ -18,9 +18,11 @@ from anabranch_graph_opt.signature import Signature, read_signature
 from anabranch_model_store.graph_names import check_names, declared_axes
 from anabranch_model_store.graph_structures import structure_hash
 from anabranch_model_store.hashing import file_sha256
+from anabranch_model_store.item_tables import check_item_table
 from anabranch_model_store.lookup_plans import compile_lookups, user_features
 from anabranch_model_store.model_yaml import ModelMeaning
 from anabranch_model_store.onnx_files import OnnxFile, check_onnx_file
+from anabranch_model_store.ranking_plans import ranking_plan
 from anabranch_model_store.table_files import declared_tables
 from anabranch_model_store.user_inputs import user_inputs
 from anabranch_model_store.version_files import VersionFiles, verify_version
@@ -192,4 +194,6 @@ def check_unpublished(folder: Path, model_folder: Path) -> None:
         return
     tables = read_tables(files, meaning)
     with malformed_graphs_refused(onnx_file):
-        read_contents(onnx_file, files, meaning, tables)
+        contents = read_contents(onnx_file, files, meaning, tables)
+    ranking_plan(meaning, contents, files, None)
+    check_item_table(meaning, files)

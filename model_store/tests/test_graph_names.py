@@ -28,7 +28,7 @@ def test_everything_that_model_yaml_can_name_may_be_there() -> None:
     text = (Path(__file__).parent / "documents" / "model.yaml").read_text()
     inputs = (
         "user_id hist hist_len values offsets pos dense item_id country query device locale age "
-        "price affinity X emb"
+        "price affinity X emb a b"
     )
     check_names(meaning(text), signature(inputs, "ctr cvr"))
 

@@ -57,13 +57,43 @@ def test_keys_of_doors_that_are_not_open_yet_are_named() -> None:
     ranking: {id: item, score: {output: y}}
     """
     check_meaning(meaning(text))
-    assert unused_keys(meaning(text)) == ("features", "ranking")
+    assert unused_keys(meaning(text)) == ()
+    text = """
+    features: [{name: item, side: candidate, type: int64}]
+    item_tables: {items: {file: items/0000.parquet, key: id}}
+    easyrec: {features: {item: iid}}
+    """
+    assert unused_keys(meaning(text)) == ("features", "item_tables", "easyrec")
+
+
+RANKING = """
+features: [{name: item, side: candidate, type: int64}]
+ranking: {id: item, score: {output: y}, item_table: items}
+calibration: {y: {platt: [1, 0]}}
+item_tables:
+  items: {file: items/0000.parquet, key: id}
+"""
+
+
+def test_what_ranking_uses_is_used() -> None:
+    check_meaning(meaning(RANKING))
+    assert unused_keys(meaning(RANKING)) == ()
+    other = "  more: {file: items/0001.parquet, key: id}\n"
+    assert unused_keys(meaning(RANKING + other)) == ("item_tables",)
 
 
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("calibration: {y: {platt: [1, 0]}}", "calibration"),
+        ("calibration: {y: {platt: [1, 0]}}", "calibration without ranking"),
+        (
+            "features: [{name: a, side: user, type: int64, ragged: {max_length: 2}, multi_hash: "
+            "{method: quotient_remainder, num_buckets: 2, tables: [t, u], combine: concat}}]\n"
+            "lookups:\n"
+            "  - {feature: a, table: t, combiner: sum, output: {input: e, columns: [0, 8]}}\n"
+            "  - {feature: a, table: u, combiner: sum, output: {input: e, columns: [8, 16]}}",
+            "features: 'a': multi_hash of a ragged feature (list a feature for each table",
+        ),
         ("optimize: {dense: f16, parity: {max_abs_diff: 0.1}}", "optimize.dense: f16 (for GPU"),
         ("optimize: {dense: bf16, parity: {max_abs_diff: 0.1}}", "optimize.dense: bf16 (for GPU"),
         ("optimize: {allow: [external_data_outside]}", "external_data_outside"),
@@ -123,9 +153,9 @@ def test_every_reason_is_named_at_once() -> None:
     everything = read_yaml((DOCUMENTS / "model.yaml").read_bytes(), ModelMeaning, "model.yaml")
     with pytest.raises(Unsupported) as caught:
         check_meaning(everything)
-    for named in ("calibration", "optimize.allow", "tables['r']"):
+    for named in ("optimize.allow", "tables['a'].missing"):
         assert named in caught.value.message
-    assert unused_keys(everything) == ("features", "item_tables", "ranking", "easyrec")
+    assert unused_keys(everything) == ("easyrec",)
 
 
 @pytest.mark.parametrize(

@@ -194,3 +194,10 @@ class RankingPlan(msgspec.Struct, frozen=True, kw_only=True):
     routing_key: str | None = None
     item_table: ItemTablePlan | None = None
     calibration: Mapping[str, CalibrationPlan] = {}
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Return the files that workers read, and map."""
+        transforms = [feature.transform for feature in self.features]
+        found = [one.file for one in transforms if isinstance(one, VocabularyPlan) and one.file]
+        return (*found, *(() if self.item_table is None else (self.item_table.path,)))

@@ -59,6 +59,7 @@ def version_plan(prepared: PreparedVersion, costs: Sequence[BatchCost]) -> Versi
         store=None if prepared.store is None else _store(prepared.store),
         cut=_cut(prepared),
         split=_split(prepared),
+        ranking=prepared.ranking,
     )
 
 

@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from anabranch_runtime.ranking.plans import RankingPlan
 from anabranch_wire.plan import MAX_ROWS
 
 __all__ = [
@@ -155,6 +156,7 @@ class VersionPlan(msgspec.Struct, frozen=True):
         cut: what runs in place of the graph where its own lookups were cut out; then `store` has
             their tables.
         split: what became of its own lookups; None where they were not looked for.
+        ranking: what its ranking doors do; None where it has none.
         weight_bytes: of its files, as the memory of one worker counts them.
         step: training step; None where the version does not say.
         event_time: newest event it was trained on, seconds since 1970.
@@ -184,13 +186,15 @@ class VersionPlan(msgspec.Struct, frozen=True):
     store: StorePlan | None = None
     cut: CutPlan | None = None
     split: SplitPlan | None = None
+    ranking: RankingPlan | None = None
 
     @property
     def files(self) -> tuple[str, ...]:
         """Return the files that workers build it from, and map."""
         parts = () if self.cut is None else (self.cut.dense, self.cut.prelude, self.cut.user)
         store = () if self.store is None else (self.store.segment,)
-        return (self.path, *(part.path for part in parts if part is not None), *store)
+        ranking = () if self.ranking is None else self.ranking.files
+        return (self.path, *(part.path for part in parts if part is not None), *store, *ranking)
 
 
 class QueuePlan(msgspec.Struct, frozen=True):

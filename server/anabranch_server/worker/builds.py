@@ -12,11 +12,12 @@ from typing import Final, Protocol
 
 from anabranch_runtime.batch_size import BatchCost
 from anabranch_runtime.cancellation import Cancellation
+from anabranch_runtime.ranking.rules import RankingRules
 from anabranch_runtime.row_source import StoreView
 from anabranch_runtime.served import ServedVersion
 from anabranch_runtime.session_group import SessionGroup
 from anabranch_server.processes.plans import VersionPlan
-from anabranch_server.worker.plans import dense_model, examples, freshness, snapshot
+from anabranch_server.worker.plans import dense_model, examples, freshness, ranking_rules, snapshot
 from anabranch_server.worker.spare_time import ThreadClock, spare_processors
 from anabranch_server.worker.threads import FreshThreads
 
@@ -34,9 +35,11 @@ _CHECK_S: Final = 0.25
 
 
 class _Load(Protocol):
-    """`SessionGroup.load` with everything but a way to end it."""
+    """`SessionGroup.load` with everything but its ranking and a way to end it."""
 
-    def __call__(self, *, cancellation: Cancellation) -> ServedVersion: ...
+    def __call__(
+        self, *, ranking: RankingRules | None, cancellation: Cancellation
+    ) -> ServedVersion: ...
 
 
 class Builds:
@@ -92,12 +95,13 @@ class Builds:
             store=rows,
             freshness=freshness(version),
         )
+        ranking = partial(ranking_rules, version)
         name = f"build-{version.model[:40]}"
         async with self._places:
             if not urgent:
                 begun_s = asyncio.get_running_loop().time()
                 if await self._spare() >= _LEAST_SPARE:
-                    served = await self._build(name, load, idle=True)
+                    served = await self._build(name, load, ranking, idle=True)
                     if served is not None:
                         return served
                 _log.warning(
@@ -110,11 +114,18 @@ class Builds:
                         "after_s": round(asyncio.get_running_loop().time() - begun_s, 3),
                     },
                 )
-            served = await self._build(name, load, idle=False)
+            served = await self._build(name, load, ranking, idle=False)
             assert served is not None, "only what is idle is given up"
             return served
 
-    async def _build(self, name: str, load: _Load, *, idle: bool) -> ServedVersion | None:
+    async def _build(
+        self,
+        name: str,
+        load: _Load,
+        ranking: Callable[[], RankingRules | None],
+        *,
+        idle: bool,
+    ) -> ServedVersion | None:
         """Load in a fresh thread; None where that is idle and does not get on.
 
         Whatever ends the waiting ends the load early.
@@ -123,7 +134,7 @@ class Builds:
 
         def work() -> ServedVersion:
             clock.begin()
-            return load(cancellation=cancellation)
+            return load(ranking=ranking(), cancellation=cancellation)
 
         building = self._threads.run(name, work, idle=idle)
         try:

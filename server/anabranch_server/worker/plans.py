@@ -12,6 +12,7 @@ from anabranch_runtime.catalog import ServingState
 from anabranch_runtime.cut_models import cut_model
 from anabranch_runtime.lookups import lookups_of
 from anabranch_runtime.models import DenseModel, RowLayout, part_model
+from anabranch_runtime.ranking.rules import RankingRules
 from anabranch_runtime.served import Freshness, ServedVersion
 from anabranch_runtime.settings import (
     BatchSettings,
@@ -39,6 +40,7 @@ __all__ = [
     "freshness",
     "group_settings",
     "queue_settings",
+    "ranking_rules",
     "serving_state",
     "snapshot",
 ]
@@ -108,6 +110,21 @@ def examples(version: VersionPlan) -> list[Mapping[str, NDArray[np.generic]]]:
     return [
         {name: array_of(array) for name, array in example.items()} for example in version.examples
     ]
+
+
+def ranking_rules(version: VersionPlan) -> RankingRules | None:
+    """Return how candidates are ranked; None where a version has no ranking. Reads its files.
+
+    Raises:
+        Corrupt, Unavailable: a file is damaged or cannot be read.
+        Internal: the plan contradicts itself.
+    """
+    if version.ranking is None:
+        return None
+    try:
+        return RankingRules(version.ranking, tuple(_tensor(spec) for spec in version.outputs))
+    except ValueError as fault:
+        raise Internal(f"plan of {snapshot(version)}: ranking: {fault}") from None
 
 
 def queue_settings(queue: QueuePlan) -> QueueSettings:
