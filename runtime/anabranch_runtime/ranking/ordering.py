@@ -25,9 +25,9 @@ def best_first(
     keys = np.negative(scores) if descending else scores
     if 0 < top_k < len(keys) // 2:  # beyond that it is no dearer to sort all
         worst = np.partition(keys, top_k - 1)[top_k - 1]
-        candidates = (keys <= worst).nonzero()[0]  # all that are equal to the last are among them
+        candidates: NDArray[np.intp] = (keys <= worst).nonzero()[0]  # whoever equals the last too
         if len(candidates) >= top_k:  # else the last is a NaN
             order = keys[candidates].argsort(kind="stable")[:top_k]
-            return candidates[order]
+            return candidates.take(order)
     order = keys.argsort(kind="stable")
     return order[:top_k].copy() if 0 < top_k < len(order) else order
