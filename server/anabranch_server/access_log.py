@@ -4,6 +4,9 @@ import logging
 import time
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from anabranch_runtime.observing import ShedReason
 from anabranch_runtime.requests import Ticket
 from anabranch_runtime.spans import Spans
@@ -114,6 +117,12 @@ class AccessLog:
                 "duration_ms": _ms(duration_s),
             },
         )
+
+    def ranked(
+        self, model: str, features: tuple[str, ...], counts: NDArray[np.int64], nan_scores: int
+    ) -> None:
+        """Pass it on: the request has a line of its own."""
+        self._counters.ranked(model, features, counts, nan_scores)
 
     def shed(self, model: str, reason: ShedReason) -> None:
         """Pass it on: the refused request has a line of its own."""

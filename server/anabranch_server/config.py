@@ -14,6 +14,7 @@ from anabranch_server.limits import Limits
 __all__ = [
     "Addresses",
     "AuthConfig",
+    "ExplainLogConfig",
     "FeatureLogConfig",
     "Folders",
     "GpuConfig",
@@ -138,11 +139,11 @@ class GpuConfig:
 
 @dataclass(frozen=True, slots=True)
 class FeatureLogConfig:
-    """A sampled log of what was scored.
+    """A sample of ranked requests as files of training data.
 
     Attributes:
-        sample: share of requests to write, 0 to 1.
-        dir: where to write.
+        sample: share of ranking requests to write, 0 to 1.
+        dir: folder to write to; needed where `sample` is more than 0.
     """
 
     sample: float = 0.0
@@ -151,6 +152,23 @@ class FeatureLogConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.sample <= 1:
             raise ValueError("feature_log.sample: expected 0 to 1")
+        if self.sample and self.dir is None:
+            raise ValueError("feature_log.sample: needs feature_log.dir, a folder to write to")
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainLogConfig:
+    """Explanations of rankings in the log.
+
+    Attributes:
+        sample: share of ranking requests whose explanation is logged, 0 to 1.
+    """
+
+    sample: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.sample <= 1:
+            raise ValueError("explain_log.sample: expected 0 to 1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,6 +304,8 @@ class ServeConfig:
         watch: how new versions are noticed.
         switch: how long a switch of versions may take.
         store: how embedding rows are kept.
+        explain_log: explanations of rankings in the log.
+        feature_log: a sample of ranked requests as files.
         workers: number of worker processes, at least 1.
         drain_s: how long to keep answering after a stop signal.
         allow_empty: whether an empty repository is ready.
@@ -305,6 +325,8 @@ class ServeConfig:
     watch: WatchConfig
     switch: SwitchConfig
     store: StoreConfig
+    explain_log: ExplainLogConfig
+    feature_log: FeatureLogConfig
     workers: int
     drain_s: float
     allow_empty: bool

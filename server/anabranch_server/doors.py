@@ -4,10 +4,14 @@ from dataclasses import dataclass, field
 from typing import Literal
 from typing import Protocol as Interface
 
+import numpy as np
+from numpy.typing import NDArray
+
 from anabranch_runtime.catalog import Catalog
 from anabranch_runtime.observing import ShedReason
 from anabranch_runtime.requests import Ticket
 from anabranch_server.clients import Clients
+from anabranch_server.feature_log import FeatureLog
 from anabranch_server.lifecycle import Lifecycle
 from anabranch_server.limits import Limits
 from anabranch_server.trace_context import TraceContext
@@ -70,6 +74,19 @@ class RequestObserver(Interface):
             trace: which trace the caller counts it to.
         """
 
+    def ranked(
+        self, model: str, features: tuple[str, ...], counts: NDArray[np.int64], nan_scores: int
+    ) -> None:
+        """A ranking request came to an order; it is told of as scored too.
+
+        Args:
+            model: name of the model.
+            features: names of its features.
+            counts: (features, 5), what happened to the values of each; columns as in
+                `anabranch_runtime.ranking.feature_program.COUNTS`.
+            nan_scores: candidates whose score is no number.
+        """
+
     def shed(self, model: str, reason: ShedReason) -> None:
         """A request was refused at the door for `reason`; it is told of as failed too.
 
@@ -96,6 +113,8 @@ class DoorContext:
         observer: counts requests.
         server_version: package version, named in server metadata.
         clients: who is connected.
+        explain_sample: share of ranking requests whose explanation is logged, 0 to 1.
+        feature_log: is offered every ranking that was answered; None where there is none.
     """
 
     catalog: Catalog
@@ -104,3 +123,5 @@ class DoorContext:
     observer: RequestObserver
     server_version: str
     clients: Clients = field(default_factory=Clients)
+    explain_sample: float = 0.0
+    feature_log: FeatureLog | None = None

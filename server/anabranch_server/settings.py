@@ -6,7 +6,8 @@ pydantic-settings.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Final, Literal
@@ -24,6 +25,7 @@ from anabranch_model_store.folder_levels import check_repository_level
 from anabranch_server.config import (
     Addresses,
     AuthConfig,
+    ExplainLogConfig,
     FeatureLogConfig,
     Folders,
     GpuConfig,
@@ -117,6 +119,7 @@ class Settings(BaseSettings):
     grpc: GrpcConfig = GrpcConfig()
     gpu: GpuConfig = GpuConfig()
     feature_log: FeatureLogConfig = FeatureLogConfig()
+    explain_log: ExplainLogConfig = ExplainLogConfig()
     watch: WatchConfig = WatchConfig()
     telemetry: TelemetryConfig = TelemetryConfig()
 
@@ -268,6 +271,8 @@ def serve_config(read: ReadSettings, repository: str, cores: int) -> ServeConfig
         watch=settings.watch,
         switch=settings.switch,
         store=settings.store,
+        explain_log=settings.explain_log,
+        feature_log=_feature_log(settings.feature_log),
         workers=settings.workers or workers_for(cores),
         drain_s=settings.drain_s,
         allow_empty=settings.allow_empty,
@@ -275,6 +280,20 @@ def serve_config(read: ReadSettings, repository: str, cores: int) -> ServeConfig
         notes=notes_on(read.changed()),
         shown=read.shown(),
     )
+
+
+def _feature_log(config: FeatureLogConfig) -> FeatureLogConfig:
+    """Return `config` with an absolute folder, if what it needs is there.
+
+    Raises:
+        Unsupported: pyarrow is not installed.
+    """
+    if config.sample and find_spec("pyarrow") is None:
+        raise Unsupported(
+            "feature_log.sample: needs pyarrow, which is not installed: "
+            "pip install 'anabranch[parquet]'"
+        )
+    return config if config.dir is None else replace(config, dir=config.dir.absolute())
 
 
 def _given(folder: Path | None) -> Path:

@@ -494,7 +494,7 @@ def test_parameters_of_the_wrong_kind_are_refused(
         (b'{"inputs": [{"name": "x"}]}', "request JSON: inputs[0]: missing field 'datatype'"),
         (b'{"inputs": [], "id": 7}', "request JSON: id: expected str | null, got int"),
         (b'{"inputs": [], "id": "\xff"}', "request JSON: invalid UTF-8 encoded string"),
-        (b'{"inputs": [NaN]}', "request JSON: inputs[0]: expected object, got int"),
+        (b'{"inputs": [NaN]}', "request JSON: inputs[0]: expected object, got float"),
         (b'{"inputs": [], NaN}', "request JSON: "),
         (
             b'{"inputs": [{"name": "x", "shape": [1], "datatype": NaN}]}',

@@ -17,7 +17,7 @@ from anabranch_testing.catalogs import publish
 from anabranch_testing.doors import door_context
 from anabranch_testing.graphs import scale_model
 from anabranch_testing.rpc import call_bytes, open_door
-from anabranch_wire.services import INFERENCE
+from anabranch_wire.services import INFERENCE, RANKING
 
 SERVING, NOT_SERVING = HealthCheckResponse.SERVING, HealthCheckResponse.NOT_SERVING
 
@@ -103,6 +103,7 @@ def test_every_service_is_listed(stub: health_pb2_grpc.HealthStub) -> None:
     assert {name: status.status for name, status in statuses.items()} == {
         "": SERVING,
         INFERENCE.name: SERVING,
+        RANKING.name: SERVING,
     }
 
 

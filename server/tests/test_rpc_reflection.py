@@ -16,7 +16,7 @@ from anabranch_server.rpc.reflection import REFLECTION_SERVICES
 from anabranch_testing.doors import door_context
 from anabranch_testing.rpc import call, open_door
 from anabranch_wire.oip import ServerLiveRequest, ServerLiveResponse
-from anabranch_wire.services import INFERENCE
+from anabranch_wire.services import INFERENCE, RANKING
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +30,7 @@ def test_every_service_is_listed(channel: grpc.Channel) -> None:
 
     assert set(services) == {
         INFERENCE.name,
+        RANKING.name,
         "grpc.health.v1.Health",
         "grpc.reflection.v1alpha.ServerReflection",
     }
@@ -37,7 +38,7 @@ def test_every_service_is_listed(channel: grpc.Channel) -> None:
 
 @pytest.mark.parametrize(
     ("service", "method"),
-    [(INFERENCE.name, "ModelInfer"), ("grpc.health.v1.Health", "Check")],
+    [(INFERENCE.name, "ModelInfer"), (RANKING.name, "Rank"), ("grpc.health.v1.Health", "Check")],
 )
 def test_a_client_without_proto_files_learns_the_calls(
     channel: grpc.Channel, service: str, method: str

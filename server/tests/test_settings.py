@@ -247,7 +247,7 @@ def test_a_model_is_no_repository(tmp_path: Path) -> None:
 
 def test_every_group_of_the_contract_is_there() -> None:
     groups = {name.partition(".")[0] for name in SETTINGS if "." in name}
-    wanted = "limits tls auth store switch runtime http grpc gpu feature_log watch"
+    wanted = "limits tls auth store switch runtime http grpc gpu feature_log explain_log watch"
     assert groups == set(wanted.split())
 
 

@@ -1,6 +1,6 @@
 """The cold routes of the data port: health, metadata, configuration, documentation.
 
-The infer routes are answered by the hot path before a request reaches this app.
+Infer and rank routes are answered by the hot path before a request reaches this app.
 """
 
 from collections.abc import Awaitable, Callable
@@ -15,6 +15,7 @@ from anabranch_server.app.edge import add_edge
 from anabranch_server.app.infer_routes import INFER_SCHEMAS, infer_paths
 from anabranch_server.app.openapi import JsonObject, describe_app, error_responses
 from anabranch_server.app.probes import EMPTY, add_probes
+from anabranch_server.app.rank_routes import RANK_SCHEMAS, rank_paths
 from anabranch_server.describe import (
     ModelConfiguration,
     ModelMetadata,
@@ -36,13 +37,14 @@ __all__ = ["create_app"]
 
 _DESCRIPTION: Final = """Scores recommendation models.
 
-The Open Inference Protocol, version 2, with the binary tensor extension; the same protocol over
-gRPC on its own port. Every answer names its request in `X-Request-Id`, every failure has the body
-`{"error": text}`.
+The Open Inference Protocol, version 2, with the binary tensor extension, and ranking: a user and
+candidates in, ids in their order out. The same over gRPC on its own port. Every answer names its
+request in `X-Request-Id`, every failure has the body `{"error": text}`.
 """
 
 _TAGS: Final = [
     {"name": "Scoring", "description": "Tensors in, scores out."},
+    {"name": "Ranking", "description": "Raw features in, ranked candidates out."},
     {"name": "Models", "description": "What is served, and how."},
     {"name": "Server", "description": "Health and identity."},
 ]
@@ -83,7 +85,11 @@ def create_app(context: DoorContext) -> FastAPI:
     _add_models(app, context)
     add_documentation(
         app,
-        lambda: describe_app(app, paths=infer_paths(context.catalog), schemas=INFER_SCHEMAS),
+        lambda: describe_app(
+            app,
+            paths=infer_paths(context.catalog) | rank_paths(context.catalog),
+            schemas={**INFER_SCHEMAS, **RANK_SCHEMAS},
+        ),
     )
     return app
 

@@ -20,7 +20,7 @@ from anabranch_wire.errors import (
 )
 from anabranch_wire.tensors import DATATYPES, TensorSpec
 
-__all__ = ["INFER_SCHEMAS", "infer_paths"]
+__all__ = ["CALL_HEADERS", "INFER_SCHEMAS", "MODEL_PARAMETER", "SCORING_ERRORS", "infer_paths"]
 
 _EXAMPLES: Final = 8
 _EXAMPLE_ELEMENTS: Final = 2000
@@ -144,12 +144,14 @@ INFER_SCHEMAS: Final[Mapping[str, JsonObject]] = {
 }
 """Components of the infer routes."""
 
-_MODEL: Final[JsonObject] = {
+MODEL_PARAMETER: Final[JsonObject] = {
     "name": "model",
     "in": "path",
     "required": True,
     "schema": {"type": "string"},
 }
+"""The segment of a path that names a model."""
+
 _VERSION: Final[JsonObject] = {
     "name": "version",
     "in": "path",
@@ -163,13 +165,14 @@ def _header(name: str, schema: JsonObject, description: str) -> JsonObject:
     return {"name": name, "in": "header", "schema": schema, "description": description}
 
 
-_HEADERS: Final = [
-    _header(
-        "Inference-Header-Content-Length",
-        {"type": "integer", "format": "int64", "minimum": 0, "maximum": _LARGEST},
-        "Length of the JSON at the front of the body, with the bytes of the tensors behind it. "
-        "0: the body is one raw tensor.",
-    ),
+_JSON_BYTES: Final = _header(
+    "Inference-Header-Content-Length",
+    {"type": "integer", "format": "int64", "minimum": 0, "maximum": _LARGEST},
+    "Length of the JSON at the front of the body, with the bytes of the tensors behind it. "
+    "0: the body is one raw tensor.",
+)
+
+CALL_HEADERS: Final = [
     _header(
         "Content-Encoding", {"type": "string", "enum": ["gzip", "deflate"]}, "Of the whole body."
     ),
@@ -185,6 +188,7 @@ _HEADERS: Final = [
         "As the `priority` parameter; that one wins.",
     ),
 ]
+"""Headers of every scoring request."""
 
 _BINARY_BODY: Final[JsonObject] = {
     "schema": {"type": "string", "format": "binary"},
@@ -234,7 +238,7 @@ _TWO_ROWS: Final[JsonObject] = {
 }
 """The example where no model is loaded."""
 
-_ERRORS: Final = (
+SCORING_ERRORS: Final = (
     InvalidInput,
     NotFound,
     TooLarge,
@@ -245,6 +249,7 @@ _ERRORS: Final = (
     Unavailable,
     DeadlineExceeded,
 )
+"""How scoring requests fail."""
 
 
 def infer_paths(catalog: Catalog) -> dict[str, JsonObject]:
@@ -266,7 +271,7 @@ def infer_paths(catalog: Catalog) -> dict[str, JsonObject]:
 def _path(
     operation: str, summary: str, examples: JsonObject, *parameters: JsonObject
 ) -> JsonObject:
-    responses: dict[int | str, JsonObject] = {200: _SCORED, **error_responses(*_ERRORS)}
+    responses: dict[int | str, JsonObject] = {200: _SCORED, **error_responses(*SCORING_ERRORS)}
     json_body: JsonObject = {
         "schema": _ref("InferRequest"),
         "examples": examples or {"two_rows": _TWO_ROWS},
@@ -276,7 +281,7 @@ def _path(
             "tags": ["Scoring"],
             "operationId": operation,
             "summary": summary,
-            "parameters": [_MODEL, *parameters, *_HEADERS],
+            "parameters": [MODEL_PARAMETER, *parameters, _JSON_BYTES, *CALL_HEADERS],
             "requestBody": {
                 "required": True,
                 "content": {

@@ -24,6 +24,7 @@ from anabranch_server.http.known_heads import MAX_KNOWN_BYTES, KnownHead
 from anabranch_server.http.reading import Phase, ReadingConnection
 from anabranch_server.http.routes import Target
 from anabranch_server.http.turns import DecodingTurn, FailedTurn, HotTurn, Turn
+from anabranch_server.ranking.admission import answer_nothing
 from anabranch_server.trace_context import read_trace
 from anabranch_wire.errors import (
     AnabranchError,
@@ -97,7 +98,10 @@ class HotConnection(ReadingConnection):
         try:
             self._check_caller(target)
             turn = self._submit(
-                call, decode_body(shared.context, target, known.head, body, call.received)
+                call,
+                decode_body(
+                    shared.context, target, known.head, body, call.received, call.request_id
+                ),
             )
         except Exception as error:  # the edge of the loop
             turn = FailedTurn(error, call)
@@ -305,7 +309,13 @@ class HotConnection(ReadingConnection):
         assert target is not None
         self._check_caller(target)
         decode = partial(
-            decode_body, self.shared.context, target, self._head, self._body, call.received
+            decode_body,
+            self.shared.context,
+            target,
+            self._head,
+            self._body,
+            call.received,
+            call.request_id,
         )
         if is_long(self._head, len(self._body)):
             return DecodingTurn(call, self.decoders, decode, self._go_on)
@@ -320,9 +330,13 @@ class HotConnection(ReadingConnection):
             raise
 
     def _submit(self, call: Call, decoded: Decoded) -> HotTurn:
-        request, served, encode = decoded
-        turn = HotTurn(request, served, self.sink, call, encode)
-        served.group.submit(turn)
+        served, asked = decoded
+        turn = HotTurn(asked.request, served, self.sink, call, asked.encode)
+        if asked.is_empty:
+            answer_nothing(turn)
+            turn.settle()
+        else:
+            served.group.submit(turn)
         return turn
 
     def _go_on(self, decoding: DecodingTurn, future: Future[Decoded]) -> None:

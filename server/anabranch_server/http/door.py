@@ -5,6 +5,7 @@ import asyncio
 from anabranch_server.doors import DoorContext
 from anabranch_server.http.connection import HotConnection
 from anabranch_server.http.infer_route import InferRoute
+from anabranch_server.http.rank_route import RankRoute
 from anabranch_server.http.routes import HotRoutes
 from anabranch_server.http.shared import Shared
 from anabranch_server.http.tenure import Tenure
@@ -22,5 +23,6 @@ def hot_protocol(context: DoorContext, tenure: Tenure | None = None) -> type[asy
         context: what requests are answered from.
         tenure: how long connections stay; None lets them stay.
     """
-    shared = Shared(context, HotRoutes([InferRoute(context.limits)]), tenure or Tenure())
+    routes = HotRoutes([InferRoute(context.limits), RankRoute(context)])
+    shared = Shared(context, routes, tenure or Tenure())
     return type("HotProtocol", (HotConnection,), {"shared": shared})

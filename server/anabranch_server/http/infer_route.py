@@ -3,12 +3,12 @@
 import re
 from functools import partial
 
-from anabranch_runtime.requests import ScoreRequest
+from anabranch_runtime.requests import Ticket
 from anabranch_runtime.served import ServedVersion
 from anabranch_server.doors import Protocol
-from anabranch_server.http.routes import Encode
+from anabranch_server.http.routes import Asked
 from anabranch_server.limits import Limits
-from anabranch_server.oip import CallOptions, InferDecoder, InferEncoder
+from anabranch_server.oip import CallOptions, InferDecoder, InferEncoder, Reply, ReplyForm
 
 __all__ = ["InferRoute"]
 
@@ -21,7 +21,7 @@ class InferRoute:
 
     def __init__(self, limits: Limits) -> None:
         self._decode = InferDecoder(limits).decode
-        self._encode = InferEncoder().encode
+        self._encoder = InferEncoder()
 
     def decode(
         self,
@@ -29,11 +29,15 @@ class InferRoute:
         json_bytes: int | None,
         served: ServedVersion,
         options: CallOptions,
-    ) -> tuple[ScoreRequest, Encode]:
+    ) -> Asked:
         """Return the request, and how to encode its answer.
 
         Raises:
             AnabranchError: as `InferDecoder.decode` says.
         """
         request, form = self._decode(body, json_bytes, served, options)
-        return request, partial(self._encode, served, request.outputs, form)
+        return Asked(request, partial(self._encode, form))
+
+    def _encode(self, form: ReplyForm, ticket: Ticket) -> Reply:
+        assert ticket.outputs is not None
+        return self._encoder.encode(ticket.version, ticket.request.outputs, form, ticket.outputs)

@@ -1,30 +1,47 @@
 """Which URLs are hot: the table that sends a request past ASGI, and what a route is.
 
-A further protocol (ranking, TensorFlow Serving) is one more `HotRoute` in the table.
+A further protocol (TensorFlow Serving, say) is one more `HotRoute` in the table.
 """
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 from typing import Protocol as Interface
 from urllib.parse import unquote_to_bytes
 
-import numpy as np
-from numpy.typing import NDArray
-
-from anabranch_runtime.requests import ScoreRequest
+from anabranch_runtime.requests import ScoreRequest, Ticket
 from anabranch_runtime.served import ServedVersion
 from anabranch_server.doors import Protocol
 from anabranch_server.oip import CallOptions, Reply
 
-__all__ = ["Encode", "HotRoute", "HotRoutes", "Target"]
+__all__ = ["Asked", "Encode", "HotRoute", "HotRoutes", "Named", "Target"]
 
 _REMEMBERED: Final = 1024
 _ORIGIN: Final = re.compile(rb"\Ahttps?://[^/]*")  # proxies send whole URLs (RFC 9112, 3.2.2)
 
 
-Encode = Callable[[tuple[NDArray[np.generic], ...]], Reply]
-"""Makes the body of an answer of its outputs; raises `AnabranchError` where they have no form."""
+Encode = Callable[[Ticket], Reply]
+"""Makes the body of an answer of a ticket that has its outputs; raises `AnabranchError` where they
+have no form."""
+
+Named = Literal["any", "version", "label"]
+"""What a URL says that its selector is."""
+
+_NAMED: Final[tuple[Named, ...]] = ("version", "label")
+
+
+class Asked(NamedTuple):
+    """What a route made of a body.
+
+    Attributes:
+        request: to compute.
+        encode: makes the answer.
+        is_empty: whether there is nothing to compute, so that no group need see it.
+    """
+
+    request: ScoreRequest
+    encode: Encode
+    is_empty: bool = False
 
 
 class HotRoute(Interface):
@@ -32,8 +49,8 @@ class HotRoute(Interface):
 
     Attributes:
         protocol: its name in metrics.
-        path: matches a whole path, still percent-encoded; group `model`, and group `selector` where
-            it names a version or label.
+        path: matches a whole path, still percent-encoded; group `model`, and where it names one,
+            group `version`, `label`, or `selector` for either.
     """
 
     protocol: Protocol
@@ -45,7 +62,7 @@ class HotRoute(Interface):
         json_bytes: int | None,
         served: ServedVersion,
         options: CallOptions,
-    ) -> tuple[ScoreRequest, Encode]:
+    ) -> Asked:
         """Return the request, and how to encode its answer. Any thread.
 
         Args:
@@ -67,11 +84,13 @@ class Target(NamedTuple):
         route: the protocol.
         model: as sent; not yet known to exist.
         selector: version or label as sent; empty for the default.
+        named: which of them it must be.
     """
 
     route: HotRoute
     model: str
     selector: str
+    named: Named = "any"
 
 
 class HotRoutes:
@@ -98,9 +117,17 @@ class HotRoutes:
         for route in self._routes:
             match = route.path.fullmatch(path)
             if match is not None:
-                groups = match.groupdict(b"")
-                return Target(route, _text(groups["model"]), _text(groups.get("selector", b"")))
+                return _target(route, match.groupdict())
         return None
+
+
+def _target(route: HotRoute, groups: dict[str, bytes | None]) -> Target:
+    model = _text(groups["model"] or b"")
+    for named in _NAMED:
+        selector = groups.get(named)
+        if selector is not None:
+            return Target(route, model, _text(selector), named)
+    return Target(route, model, _text(groups.get("selector") or b""))
 
 
 def _text(segment: bytes) -> str:

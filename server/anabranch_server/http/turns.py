@@ -95,9 +95,8 @@ class HotTurn(LoopTicket):
         if error is None and self.finished > self.request.deadline:
             error = DeadlineExceeded("the deadline passed before the answer was ready")
         if error is None:
-            assert self.outputs is not None
             try:
-                reply = self._encode(self.outputs)
+                reply = self._encode(self)
                 self.answer = score_answer(
                     reply, self.version.snapshot, call.request_id, call.accepts, call.trace
                 )

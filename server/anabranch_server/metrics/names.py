@@ -182,6 +182,31 @@ METRICS: Final[Mapping[str, Metric]] = MappingProxyType(
         "anabranch_feature_misses_total": Metric(
             "counter", _FEATURE, "Keys looked up for a feature that a table did not hold."
         ),
+        "anabranch_feature_values_total": Metric(
+            "counter", _FEATURE, "Raw values of a feature of ranking requests, defaults included."
+        ),
+        "anabranch_feature_defaulted_total": Metric(
+            "counter", _FEATURE, "Rows of a feature that its default stood in for."
+        ),
+        "anabranch_feature_out_of_vocabulary_total": Metric(
+            "counter", _FEATURE, "Values of a feature that took the id of what is unknown."
+        ),
+        "anabranch_feature_truncated_total": Metric(
+            "counter", _FEATURE, "Values of a feature that were cut off: more than max_length."
+        ),
+        "anabranch_feature_out_of_range_total": Metric(
+            "counter",
+            _FEATURE,
+            "Values of a feature that are not finite, or outside of all boundaries.",
+        ),
+        "anabranch_rank_nan_scores_total": Metric(
+            "counter", _MODEL, "Candidates of ranking requests whose score was no number."
+        ),
+        "anabranch_feature_log_requests_total": Metric(
+            "counter",
+            ("model", "result"),
+            "Sampled ranking requests: written, dropped where the queue was full, or failed.",
+        ),
         "anabranch_store_bytes": Metric(
             "gauge",
             ("model", "part"),

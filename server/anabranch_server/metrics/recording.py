@@ -1,9 +1,9 @@
 """Counting requests and batches as they happen: one dictionary look-up, one native call.
 
-Invariants: the number of series is bounded by what the server itself knows (loaded versions,
-protocols, closed sets of reasons and codes), never by what callers send; series of what is no
-longer loaded can be retired, and their place on the page is used again. A page that is full loses
-new series, not requests, and says so once.
+Invariants: the number of series is bounded by what the server itself knows (loaded versions, their
+features, protocols, closed sets of reasons and codes), never by what callers send; series of what
+is no longer loaded can be retired, and their place on the page is used again. A page that is full
+loses new series, not requests, and says so once.
 """
 
 import logging
@@ -12,13 +12,18 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, get_args
 
+import numpy as np
+from numpy.typing import NDArray
+
 from anabranch_runtime.catalog import Catalog
 from anabranch_runtime.counters import CountersPage, Recorder, Slot
 from anabranch_runtime.executor_lookups import LookupCounts
 from anabranch_runtime.observing import DropReason, RestartReason, ShedReason
+from anabranch_runtime.ranking.feature_program import COUNTS
 from anabranch_runtime.requests import Ticket
 from anabranch_runtime.spans import Spans
 from anabranch_server.doors import CutReason, Protocol
+from anabranch_server.feature_log.results import LogResult
 from anabranch_server.metrics.names import METRICS, UNKNOWN_MODEL
 from anabranch_server.trace_context import TraceContext
 from anabranch_wire.errors import Unavailable
@@ -120,6 +125,8 @@ class RequestCounters:
         self._open_recorders: dict[Protocol, _AnyRecorder] = {}
         self._shed: dict[tuple[str, ShedReason], _AnyRecorder] = {}
         self._cut: dict[tuple[Protocol, CutReason], _AnyRecorder] = {}
+        self._ranked: dict[tuple[str, tuple[str, ...]], _AnyRecorder] = {}
+        self._logged: dict[tuple[str, LogResult], _AnyRecorder] = {}
 
     def scored(
         self,
@@ -170,6 +177,14 @@ class RequestCounters:
         recorder = self._failed.get(key) or self._make_failed(key)
         recorder.record(1.0, duration_s, bytes_in)
 
+    def ranked(
+        self, model: str, features: tuple[str, ...], counts: NDArray[np.int64], nan_scores: int
+    ) -> None:
+        """Count what happened to the values of a ranking request; see `RequestObserver`."""
+        key = (model, features)
+        recorder = self._ranked.get(key) or self._make_ranked(key)
+        recorder.record(nan_scores, *counts.ravel("F").tolist())
+
     def shed(self, model: str, reason: ShedReason) -> None:
         """Count a request refused at the door; see `RequestObserver`."""
         key = (model if self._catalog.knows(model) else UNKNOWN_MODEL, reason)
@@ -179,6 +194,16 @@ class RequestCounters:
                 recorder = self._series.recorder({"anabranch_requests_shed_total": key})
                 self._shed[key] = recorder
         recorder.record(1.0)
+
+    def feature_log(self, model: str, result: LogResult, requests: int) -> None:
+        """Count requests that were to be logged; see `LogObserver`."""
+        key = (model, result)
+        with self._lock:
+            recorder = self._logged.get(key)
+            if recorder is None:
+                recorder = self._series.recorder({"anabranch_feature_log_requests_total": key})
+                self._logged[key] = recorder
+        recorder.record(requests)
 
     def connections(self, protocol: Protocol, change: int) -> None:
         """Count a connection that came or went; see `RequestObserver`."""
@@ -216,6 +241,10 @@ class RequestCounters:
                     del self._failed[failed]
                 for shed in [key for key in self._shed if key[0] == model]:
                     del self._shed[shed]
+                for ranked in [key for key in self._ranked if key[0] == model]:
+                    del self._ranked[ranked]
+                for logged in [key for key in self._logged if key[0] == model]:
+                    del self._logged[logged]
             self._series.retire(model, None if version is None else str(version))
 
     def _make_scored(self, key: tuple[str, int, Protocol, bool]) -> _AnyRecorder:
@@ -249,6 +278,19 @@ class RequestCounters:
                 }
             )
             self._failed[key] = recorder
+        return recorder
+
+    def _make_ranked(self, key: tuple[str, tuple[str, ...]]) -> _AnyRecorder:
+        model, features = key
+        with self._lock:
+            recorder = self._series.recorder(
+                {"anabranch_rank_nan_scores_total": (model,)},
+                {
+                    f"anabranch_feature_{count}_total": [(model, name) for name in features]
+                    for count in COUNTS
+                },
+            )
+            self._ranked[key] = recorder
         return recorder
 
 

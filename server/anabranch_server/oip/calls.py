@@ -13,12 +13,14 @@ class CallOptions(msgspec.Struct, frozen=True, gc=False):
         timeout_s: shortest time limit that the transport carried; None when it carried none.
         priority: from the transport; the request's own parameter wins.
         routing_key: from the transport; the request's own parameter wins.
+        request_id: as it will be echoed.
     """
 
     received: float
     timeout_s: float | None = None
     priority: int | None = None
     routing_key: str | None = None
+    request_id: str = ""
 
 
 class ReplyForm(msgspec.Struct, frozen=True, gc=False):

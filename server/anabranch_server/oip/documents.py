@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from anabranch_runtime import json_numbers
+from anabranch_server.json_documents import explained, without_bare_tokens
 from anabranch_server.limits import Limits
 from anabranch_server.oip.binary import Body
 from anabranch_server.oip.messages import (
@@ -37,9 +38,8 @@ _BRACE: Final = re.compile(rb"\{")
 # A brace that opens an object, or some of the way to one: a single match holds the GIL. The closing
 # quote is optional so that a cut string matches too: no start is tried twice.
 _TOWARDS_OBJECT: Final = re.compile(rb'(?:[^"{]+|"(?:[^"\\]+|\\.)*+"?){0,8}+(\{?)', re.DOTALL)
-_BARE_TOKENS: Final = re.compile(rb'"(?:[^"\\]+|\\.)*+"?|NaN|-?Infinity', re.DOTALL)
-_QUOTE: Final = ord('"')
-_BARE: Final = (b"NaN", b"Infinity")
+_WELL_FORMED: Final = (msgspec.ValidationError, RecursionError)
+"""Faults of documents that are JSON as far as they were read."""
 
 
 def read_document(body: Body, json_bytes: int, limits: Limits) -> InferRequest:
@@ -102,31 +102,11 @@ def _read_with_bare_tokens(source: bytes, limits: Limits, fault: Exception) -> I
     Triton's and TensorFlow Serving's clients write them. They are decoded as numbers of the same
     length; data that holds any is then taken from where it was sent.
     """
-    is_malformed = not isinstance(fault, msgspec.ValidationError | RecursionError)
-    if not (is_malformed and any(token in source for token in _BARE)):
-        raise InvalidInput(_explained(fault)) from None
-    stand_ins = bytearray(source)
-    for match in _BARE_TOKENS.finditer(source):
-        begin, end = match.span()
-        if source[begin] != _QUOTE:
-            stand_ins[begin:end] = b"1" * (end - begin)
-    text = bytes(stand_ins)
+    text = None if isinstance(fault, _WELL_FORMED) else without_bare_tokens(source)
+    if text is None:
+        raise InvalidInput(explained(fault)) from None
     try:
         request = _decode(text, limits)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise InvalidInput(_explained(error)) from None
+        raise InvalidInput(explained(error)) from None
     return Outline(text, source, cuts={}).restored(request) or request
-
-
-def _explained(fault: Exception) -> str:
-    """The message of msgspec with the place first: `inputs[0].shape[1]: expected int, got str`."""
-    if isinstance(fault, RecursionError):
-        return "request JSON: nested too deeply"
-    reason, _, place = str(fault).partition(" - at `$")
-    reason = reason.replace("`", "")
-    if reason.startswith("Object missing required field "):
-        reason = f"missing field {reason.rpartition(' ')[2]!r}"
-    elif reason.startswith(("Expected", "Invalid", "Input")):
-        reason = reason[0].lower() + reason[1:]
-    place = place.rstrip("`").removeprefix(".")
-    return f"request JSON: {place}: {reason}" if place else f"request JSON: {reason}"

@@ -1,4 +1,4 @@
-"""The gRPC door: Open Inference Protocol v2, health and reflection over a sync grpcio server."""
+"""The gRPC door: Open Inference Protocol v2, ranking, health and reflection over sync grpcio."""
 
 from anabranch_server.rpc.door import GrpcDoor
 

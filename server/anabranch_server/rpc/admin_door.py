@@ -58,7 +58,7 @@ class AdminGrpcDoor:
             futures.ThreadPoolExecutor(_STREAM_THREADS, "admin-stream"),
         )
         self._changing = futures.ThreadPoolExecutor(_CHANGE_THREADS, "admin-change")
-        self._health = Health(LoopReadiness(administration, loop))
+        self._health = Health(LoopReadiness(administration, loop), (INFERENCE.name,))
         ids = RequestIds()
         methods = {
             name: grpc.unary_unary_rpc_method_handler(

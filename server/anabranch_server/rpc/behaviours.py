@@ -1,4 +1,4 @@
-"""What grpcio calls for everything but ModelInfer: an answer, with the edge around it.
+"""What grpcio calls for everything but ModelInfer and Rank: an answer, with the edge around it.
 
 The attribute `experimental_thread_pool` is grpcio's: it names the threads that run a behaviour.
 """

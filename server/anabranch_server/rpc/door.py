@@ -10,6 +10,7 @@ from anabranch_server.rpc.handlers import SideThreads, service_handlers
 from anabranch_server.rpc.health import Health
 from anabranch_server.rpc.threads import CallThreads
 from anabranch_wire.errors import Unavailable
+from anabranch_wire.services import INFERENCE, RANKING
 
 __all__ = ["GrpcDoor"]
 
@@ -62,7 +63,7 @@ class GrpcDoor:
             futures.ThreadPoolExecutor(_SMALL_THREADS, "grpc-small"),
             futures.ThreadPoolExecutor(_STREAM_THREADS, "grpc-stream"),
         )
-        self._health = Health(context.lifecycle)
+        self._health = Health(context.lifecycle, (INFERENCE.name, RANKING.name))
         self._server = grpc.server(
             # grpcio asks of it what `CallThreads` has.
             cast(futures.ThreadPoolExecutor, self._calls),

@@ -16,11 +16,16 @@ __all__ = ["check_envelope"]
 _SMALL: Final = 65_536
 
 
-def check_envelope(body: bytes, limits: Limits) -> None:
+def check_envelope(body: bytes, limits: Limits, what: str = "inputs and outputs") -> None:
     """Return if `body` has few enough top-level fields to be parsed.
 
     A request that keeps `limits.max_tensors` has at most an input, an output, a raw content and,
     generously, a parameter for each.
+
+    Args:
+        body: the message.
+        limits: of requests.
+        what: the fields that there may be many of, for the message.
 
     Raises:
         TooLarge: there are more.
@@ -32,6 +37,5 @@ def check_envelope(body: bytes, limits: Limits) -> None:
     for count, _ in enumerate(walk(body), 1):
         if count > most:
             raise TooLarge(
-                "too many fields in the message: "
-                f"at most {limits.max_tensors} inputs and outputs are allowed"
+                f"too many fields in the message: at most {limits.max_tensors} {what} are allowed"
             )

@@ -17,11 +17,13 @@ from anabranch_server.rpc.answers import parsed
 from anabranch_server.rpc.behaviours import HealthWatch, StreamRefusal, UnaryCall
 from anabranch_server.rpc.calls import small_calls
 from anabranch_server.rpc.health import HEALTH_SERVICE, Health
-from anabranch_server.rpc.infer import InferCall, InferRefusal
+from anabranch_server.rpc.infer import InferExchange
+from anabranch_server.rpc.rank import RankExchange
 from anabranch_server.rpc.reflection import REFLECTION_SERVICES, ReflectionStream
+from anabranch_server.rpc.scoring import ScoringCall, ScoringRefusal
 from anabranch_server.rpc.threads import CallThreads
 from anabranch_wire.errors import Unsupported
-from anabranch_wire.services import INFERENCE
+from anabranch_wire.services import INFERENCE, RANKING
 
 __all__ = ["SideThreads", "service_handlers", "side_handlers"]
 
@@ -33,8 +35,8 @@ class SideThreads:
     """Threads beside the scoring ones.
 
     Attributes:
-        small: run every unary call but ModelInfer, so that probes and metadata are answered while
-            all scoring threads wait.
+        small: run every unary call but ModelInfer and Rank, so that probes and metadata are
+            answered while all scoring threads wait.
         streams: run reflection, which holds a thread while a stream is open.
     """
 
@@ -50,13 +52,13 @@ def service_handlers(
     Args:
         context: what calls answer from.
         health: answers the health service.
-        scoring: the threads that ModelInfer runs on; when too many calls wait for them, further
-            ones are refused.
+        scoring: the threads that ModelInfer and Rank run on; when too many calls wait for them,
+            further ones are refused.
         side: the threads of everything else.
     """
     ids = RequestIds()
     return (
-        _InferHandler(context, ids, scoring, side.small),
+        _ScoringHandler(context, ids, scoring, side.small),
         grpc.method_handlers_generic_handler(INFERENCE.name, _small_methods(context, ids, side)),
         *side_handlers(health, ids, side),
     )
@@ -78,7 +80,7 @@ def side_handlers(
     }
     reflection = {
         "ServerReflectionInfo": grpc.stream_stream_rpc_method_handler(
-            ReflectionStream(ids, side.streams)
+            ReflectionStream(health.services, ids, side.streams)
         )
     }
     return (
@@ -101,8 +103,8 @@ def _small_methods(
     return methods
 
 
-class _InferHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg] # not generic at run time
-    """ModelInfer, or its refusal; asked by grpcio's one polling thread as each call begins."""
+class _ScoringHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg] # not generic at run time
+    """ModelInfer and Rank, or their refusals; grpcio's one polling thread asks as calls begin."""
 
     def __init__(
         self,
@@ -113,14 +115,23 @@ class _InferHandler(grpc.GenericRpcHandler):  # type: ignore[type-arg] # not gen
     ) -> None:
         self._scoring = scoring
         self._most = _WAITING_PER_THREAD * scoring.count
-        self._path = INFERENCE.methods["ModelInfer"].path
-        self._infer = grpc.unary_unary_rpc_method_handler(InferCall(context, ids))
-        self._refuse = grpc.unary_unary_rpc_method_handler(InferRefusal(context, ids, small))
+        infer, rank = InferExchange(context.limits), RankExchange(context)
+        infer_path = INFERENCE.methods["ModelInfer"].path
+        rank_path = RANKING.methods["Rank"].path
+        no_infer = ScoringRefusal(context, ids, small, infer.protocol)
+        no_rank = ScoringRefusal(context, ids, small, rank.protocol)
+        self._calls = {
+            infer_path: grpc.unary_unary_rpc_method_handler(ScoringCall(context, ids, infer)),
+            rank_path: grpc.unary_unary_rpc_method_handler(ScoringCall(context, ids, rank)),
+        }
+        self._refusals = {
+            infer_path: grpc.unary_unary_rpc_method_handler(no_infer),
+            rank_path: grpc.unary_unary_rpc_method_handler(no_rank),
+        }
 
     def service(
         self, handler_call_details: grpc.HandlerCallDetails
     ) -> "grpc.RpcMethodHandler[bytes, bytes] | None":
         """Return the handler of a call; None if it is another method."""
-        if handler_call_details.method != self._path:
-            return None
-        return self._infer if self._scoring.waiting < self._most else self._refuse
+        handlers = self._calls if self._scoring.waiting < self._most else self._refusals
+        return handlers.get(handler_call_details.method)

@@ -5,7 +5,7 @@ open, and one thread of this module tells every watcher.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,7 +14,6 @@ from grpc_health.v1.health_pb2 import HealthCheckResponse
 
 from anabranch_server.lifecycle import Readiness
 from anabranch_wire.errors import NotFound, Unavailable
-from anabranch_wire.services import INFERENCE
 
 __all__ = ["HEALTH_SERVICE", "Health", "Send"]
 
@@ -23,7 +22,8 @@ HEALTH_SERVICE: Final = "grpc.health.v1.Health"
 Send = Callable[[HealthCheckResponse | None], None]
 """Sends one answer of a Watch; None ends the call."""
 
-_SERVICES: Final = ("", INFERENCE.name)
+_WHOLE: Final = ""
+"""Name that stands for all of the server."""
 _LOOK_S: Final = 0.1
 _CLOSE_S: Final = 1.0
 _UNKNOWN: Final = HealthCheckResponse(status=HealthCheckResponse.SERVICE_UNKNOWN)
@@ -37,10 +37,16 @@ class Health:
 
     Args:
         readiness: asked from any thread.
+        services: names of the port's services.
+
+    Attributes:
+        services: as given.
     """
 
-    def __init__(self, readiness: Readiness) -> None:
+    def __init__(self, readiness: Readiness, services: Sequence[str]) -> None:
         self._readiness = readiness
+        self.services: Final = tuple(services)
+        self._names: Final = (_WHOLE, *services)
         self._lock = threading.Lock()
         self._watchers: dict[Send, _Watcher] = {}
         self._look = threading.Event()
@@ -64,19 +70,20 @@ class Health:
         Raises:
             NotFound: there is no such service.
         """
-        if request.service not in _SERVICES:
-            raise NotFound(f"service {request.service[:200]!r}: expected '' or {INFERENCE.name!r}")
+        if request.service not in self._names:
+            expected = " or ".join(map(repr, self._names))
+            raise NotFound(f"service {request.service[:200]!r}: expected {expected}")
         return self._status()
 
     def statuses(self, _: health_pb2.HealthListRequest) -> health_pb2.HealthListResponse:
         """Answer List."""
         status = self._status()
-        return health_pb2.HealthListResponse(statuses=dict.fromkeys(_SERVICES, status))
+        return health_pb2.HealthListResponse(statuses=dict.fromkeys(self._names, status))
 
     def watch(self, request: health_pb2.HealthCheckRequest, send: Send) -> None:
         """Begin a Watch: `send` gets the status soon, and again whenever it changes."""
         with self._lock:
-            self._watchers[send] = _Watcher(request.service in _SERVICES)
+            self._watchers[send] = _Watcher(request.service in self._names)
         self._look.set()
 
     def forget(self, send: Send) -> None:

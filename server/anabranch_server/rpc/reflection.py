@@ -1,6 +1,6 @@
 """Server reflection over the descriptors that the services are built from."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent import futures
 from typing import Final
 
@@ -15,7 +15,6 @@ from anabranch_server.rpc.answers import parse
 from anabranch_server.rpc.faults import abort
 from anabranch_wire.descriptors import POOL
 from anabranch_wire.errors import AnabranchError
-from anabranch_wire.services import INFERENCE
 
 __all__ = ["REFLECTION_SERVICES", "ReflectionStream"]
 
@@ -38,10 +37,20 @@ class ReflectionStream:
     """Behaviour of ServerReflectionInfo.
 
     A stream occupies a thread for as long as it is open, so these threads are nobody else's.
+
+    Args:
+        names: of the port's services, beside health and reflection.
+        request_ids: chooses the ids that refusals echo.
+        threads: run it.
     """
 
-    def __init__(self, request_ids: RequestIds, threads: futures.ThreadPoolExecutor) -> None:
-        files = (POOL.FindFileContainingSymbol(INFERENCE.name), *_OWN_FILES)
+    def __init__(
+        self,
+        names: Sequence[str],
+        request_ids: RequestIds,
+        threads: futures.ThreadPoolExecutor,
+    ) -> None:
+        files = (*(POOL.FindFileContainingSymbol(name) for name in names), *_OWN_FILES)
         services = [name for file in files for name in _services(file)]
         servicer = reflection.ReflectionServicer(services, pool=_pool_of(files))
         self._answer: _Answer = servicer.ServerReflectionInfo  # type: ignore[assignment]

@@ -20,6 +20,7 @@ from anabranch_runtime.shared_words import SharedWords
 from anabranch_server.access_log import AccessLog
 from anabranch_server.config import LogLevel
 from anabranch_server.doors import DoorContext
+from anabranch_server.feature_log import FeatureLog
 from anabranch_server.lifecycle import Lifecycle, Phase
 from anabranch_server.logs import set_log_level
 from anabranch_server.processes.boot import Boot
@@ -58,6 +59,7 @@ __all__ = ["WorkerProcess"]
 _log = logging.getLogger(__name__)
 
 _USUAL_BACKEND: Final = "ort-cpu"
+_LOG_CLOSE_S: Final = 5.0
 _IDLE_SHARE: Final = 0.5
 """Part of the time for preparing that a build may spend at idle priority."""
 
@@ -83,8 +85,15 @@ class WorkerProcess:
             self._counting.requests, is_on=boot.config.logs.access, spans=self._counting.spans
         )
         self._tracing: asyncio.TimerHandle | None = None
+        self._feature_log = self._open_feature_log()
         self._context = DoorContext(
-            catalog, boot.config.limits, self._lifecycle, self._access_log, version("anabranch")
+            catalog,
+            boot.config.limits,
+            self._lifecycle,
+            self._access_log,
+            version("anabranch"),
+            explain_sample=boot.config.explain_log.sample,
+            feature_log=self._feature_log,
         )
         patience_s = boot.config.switch.prepare_timeout_s * _IDLE_SHARE
         # Users repeated for all rows may amount to what a body may that brings them all.
@@ -125,6 +134,8 @@ class WorkerProcess:
             await self._doors.close()
         self._making_doors.cancel()
         clean = self._stock.close() and not self._exit_code
+        if self._feature_log is not None:
+            clean &= await asyncio.to_thread(self._feature_log.close, _LOG_CLOSE_S)
         for channel in (self._launcher, self._supervisor):
             if channel is not None:
                 channel.close()
@@ -135,6 +146,12 @@ class WorkerProcess:
         """Begin to stop: ready is off when this returns."""
         self._lifecycle.advance(Phase.DRAINING)
         self._stopping.set()
+
+    def _open_feature_log(self) -> FeatureLog | None:
+        config = self._config.feature_log
+        if not config.sample or config.dir is None:
+            return None
+        return FeatureLog(config.dir, config.sample, self._boot.index, self._counting.requests)
 
     # --- launcher -------------------------------------------------------------------------------
 

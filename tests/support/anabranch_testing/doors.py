@@ -5,18 +5,22 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from anabranch_runtime.backends.ort_cpu import OrtCpuBackend
 from anabranch_runtime.backends.protocol import DenseBackend
 from anabranch_runtime.catalog import ServingState
 from anabranch_runtime.models import DenseModel
 from anabranch_runtime.observing import ShedReason
+from anabranch_runtime.ranking.plans import RankingPlan
+from anabranch_runtime.ranking.rules import RankingRules
 from anabranch_runtime.requests import Ticket
 from anabranch_runtime.row_source import StoreView
 from anabranch_runtime.sent_features import LENGTHS
-from anabranch_runtime.served import ServedVersion
+from anabranch_runtime.served import Freshness, ServedVersion
 from anabranch_runtime.session_group import SessionGroup
 from anabranch_runtime.settings import BatchSettings, GroupSettings, QueueSettings
 from anabranch_server.doors import CutReason, DoorContext, Protocol, RequestObserver
@@ -27,7 +31,10 @@ from anabranch_testing.catalogs import OwnCatalog
 from anabranch_testing.groups import Counts
 from anabranch_wire.snapshots import Snapshot
 
-__all__ = ["Observed", "door_context", "example_of"]
+__all__ = ["FRESHNESS", "Observed", "door_context", "example_of", "users_of"]
+
+FRESHNESS: Final = Freshness(step=1_200_400, event_time=1_764_417_655.0)
+"""Of every version here."""
 
 
 @dataclass
@@ -40,6 +47,7 @@ class Observed:
     cuts: list[tuple[Protocol, str]] = field(default_factory=list)
     sheds: list[tuple[str, ShedReason]] = field(default_factory=list)
     traces: list[TraceContext | None] = field(default_factory=list)
+    rankings: list[tuple[str, dict[str, list[int]], int]] = field(default_factory=list)
     changed: threading.Event = field(default_factory=threading.Event)
 
     def scored(
@@ -75,6 +83,13 @@ class Observed:
         self.failures.append((model, protocol, code))
         self.changed.set()
 
+    def ranked(
+        self, model: str, features: tuple[str, ...], counts: NDArray[np.int64], nan_scores: int
+    ) -> None:
+        """Keep the counts by feature."""
+        named = dict(zip(features, counts.tolist(), strict=True))
+        self.rankings.append((model, named, nan_scores))
+
     def shed(self, model: str, reason: ShedReason) -> None:
         """Keep model and reason."""
         self.sheds.append((model, reason))
@@ -98,6 +113,8 @@ def door_context(
     observed: RequestObserver | None = None,
     delta: int = 17,
     stores: Mapping[str, StoreView] = MappingProxyType({}),
+    rankings: Mapping[str, RankingPlan] = MappingProxyType({}),
+    explain_sample: float = 0.0,
 ) -> Iterator[DoorContext]:
     """Serve `models` as version 42 with one executor each, until the block ends.
 
@@ -109,6 +126,8 @@ def door_context(
         observed: is told of requests.
         delta: of every snapshot.
         stores: model name -> where its lookups read.
+        rankings: model name -> how it ranks; its tensors say which inputs may hold one user.
+        explain_sample: share of rankings whose explanation is logged.
     """
     catalog = OwnCatalog()
     groups: list[SessionGroup] = []
@@ -122,12 +141,31 @@ def door_context(
             snapshot = Snapshot(name, 42, delta)
             store = stores.get(name)
             example = example_of(model)
-            state = _only(group.load(snapshot, model, [example], warm_rounds=1, store=store))
+            plan = rankings.get(name)
+            state = _only(
+                group.load(
+                    snapshot,
+                    model,
+                    [example],
+                    warm_rounds=1,
+                    store=store,
+                    ranking=None if plan is None else RankingRules(plan, model.outputs),
+                    user_inputs=() if plan is None else users_of(plan),
+                    freshness=FRESHNESS,
+                )
+            )
             catalog.publish(name, state)
             del state  # whoever waits for the end of the block keeps no version
         lifecycle = Lifecycle(catalog)
         lifecycle.advance(Phase.SERVING)
-        yield DoorContext(catalog, limits or Limits(), lifecycle, observed or Observed(), "0.1.0")
+        yield DoorContext(
+            catalog,
+            limits or Limits(),
+            lifecycle,
+            observed or Observed(),
+            "0.1.0",
+            explain_sample=explain_sample,
+        )
     finally:
         for group in groups:
             group.close()
@@ -149,6 +187,11 @@ def example_of(model: DenseModel, rows: int = 1) -> dict[str, np.ndarray]:
         )
         for spec in model.request_inputs
     }
+
+
+def users_of(plan: RankingPlan) -> tuple[str, ...]:
+    """Return the inputs of the graph that may hold one user for all candidates."""
+    return tuple(tensor.name for tensor in plan.tensors if tensor.once)
 
 
 def _only(served: ServedVersion) -> ServingState:
