@@ -1,5 +1,5 @@
 """
-Compiled core of anabranch: buffers, checksums, counters, shared words, JSON numbers, embedding store.
+Compiled core of anabranch: buffers, checksums, counters, shared words, JSON numbers, features, embedding store.
 """
 
 from collections.abc import Callable, Sequence
@@ -135,6 +135,28 @@ class SharedWords:
 
     def add(self, index: int, amount: int, /) -> int:
         """Word += amount, modulo 2^64; returns the sum."""
+
+def hash_strings(function: str, bytes: Buffer, offsets: numpy.typing.NDArray[numpy.int64], seed: int, num_buckets: int) -> numpy.typing.NDArray[numpy.int64]:
+    """A key of each string; `offsets` says where they begin and end."""
+
+def hash_integers(function: str, values: numpy.typing.NDArray[numpy.int64], seed: int, num_buckets: int) -> numpy.typing.NDArray[numpy.int64]:
+    """A key of the decimal text of each integer."""
+
+class ColumnLimits:
+    """What one column may hold."""
+
+    def __init__(self, max_rows: int, max_values: int, max_string_bytes: int) -> None: ...
+
+class FeatureProgram:
+    """All features of a version, compiled."""
+
+    def __init__(self, features: Sequence[object], tensors: Sequence[object]) -> None: ...
+
+    def run(self, columns: Sequence[object], form: str, rows: int, limits: ColumnLimits) -> tuple[int, list[numpy.typing.NDArray[numpy.generic] | list[bytes]], numpy.typing.NDArray[numpy.int64], list[tuple[int, int | None, str]]]:
+        """Rows; tensors, then ids, lengths and weights of keys; counts; faults."""
+
+    def read(self, feature: int, column: object, form: str, limits: ColumnLimits) -> tuple[numpy.typing.NDArray[numpy.int64] | numpy.typing.NDArray[numpy.float32] | numpy.typing.NDArray[numpy.uint8], numpy.typing.NDArray[numpy.int64] | None, numpy.typing.NDArray[numpy.uint32] | None, numpy.typing.NDArray[numpy.float32] | None, numpy.typing.NDArray[numpy.uint8] | None, list[tuple[int | None, str]]]:
+        """Values, offsets, lengths, weights, missing rows; faults."""
 
 def row_stride(row_type: str, dim: int) -> int:
     """Bytes from one encoded row to the next."""

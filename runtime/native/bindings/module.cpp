@@ -14,12 +14,14 @@
 #include "anabranch/counters_reader.h"
 #include "anabranch/cpu.h"
 #include "anabranch/crc32c.h"
+#include "anabranch/features/raw_column.h"
 #include "anabranch/json_detach.h"
 #include "anabranch/json_numbers.h"
 #include "anabranch/json_scan.h"
 #include "anabranch/shared_words.h"
 #include "anabranch/store/errors.h"
 #include "conversions.h"
+#include "features.h"
 #include "store.h"
 
 using namespace nb::literals;
@@ -73,6 +75,8 @@ void translate_errors(const std::exception_ptr& error, void*) {
     raise_as("Corrupt", damage.what());
   } catch (const anabranch::DamagedWords& damage) {
     raise_as("Corrupt", damage.what());
+  } catch (const anabranch::features::ColumnTooLarge& large) {
+    raise_as("TooLarge", large.what());
   } catch (const anabranch::store::Damaged& damage) {
     raise_as("Corrupt", damage.what());
   } catch (const anabranch::store::Foreign& foreign) {
@@ -282,7 +286,7 @@ NB_MODULE(_native, m) {
   nb::set_leak_warnings(false);
   m.doc() =
       "Compiled core of anabranch: buffers, checksums, counters, shared words, JSON numbers, "
-      "embedding store.";
+      "features, embedding store.";
   nb::register_exception_translator(translate_errors);
   m.def("isa", &anabranch::cpu::isa, "Widest instruction set the kernels may use on this machine.");
   bind_buffers(m);
@@ -290,6 +294,7 @@ NB_MODULE(_native, m) {
   bind_json(m);
   bind_counters(m);
   bind_shared_words(m);
+  bind_features(m);
   bind_store_segments(m);
   bind_store_writer(m);
   bind_store_lookup(m);

@@ -5,8 +5,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <variant>
 #include <vector>
@@ -19,20 +21,32 @@ namespace anabranch::features {
 enum class Side : std::uint8_t { kUser, kCandidate };
 enum class Keep : std::uint8_t { kFirst, kLast, kError };
 
+// Key by a hash of a string, or of the decimal text of an integer; see `hash_key`.
 struct Hash {
   HashFunction function;
   std::uint64_t seed = 0;
   std::uint64_t num_buckets = 0;
 };
 
-// Place in a list. `unknown` is the id of what is not in it; without one that is a fault.
+// Lets strings be found by views of them.
+struct TextHash {
+  using is_transparent = void;
+  std::size_t operator()(std::string_view text) const noexcept {
+    return std::hash<std::string_view>{}(text);
+  }
+};
+
+// Place in a list: value to id. `unknown` is the id of what is not in it; without one that is a
+// fault.
 struct Vocabulary {
-  std::unordered_map<std::string, std::int64_t> strings;
+  std::unordered_map<std::string, std::int64_t, TextHash, std::equal_to<>> strings;
   std::unordered_map<std::int64_t, std::int64_t> ints;
   std::optional<std::int64_t> unknown;
 };
 
-// How many boundaries are not above the value; NaN is above all of them.
+// How many boundaries are not above the value; NaN is above all of them. Boundaries of float32
+// values are rounded to float32 first, so that 0.7 is not below a boundary of 0.7; integers are
+// compared exactly.
 struct Bucketize {
   std::vector<double> boundaries;
 };
@@ -78,8 +92,9 @@ struct Feature {
   Transform transform;
   std::optional<Default> default_value;  // a feature without one is required
   std::optional<Ragged> ragged;
-  std::vector<TensorSink> values;  // one for each key of a value; none: keys come out flat
+  std::vector<TensorSink> values;  // one for each key of a value
   std::optional<TensorSink> lengths;
+  bool makes_keys = false;  // its keys come out flat, for lookups; with neither it is only checked
 
   // Keys made of each value: more than one by several hashes.
   std::size_t keys_each() const;

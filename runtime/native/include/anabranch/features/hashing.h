@@ -18,7 +18,10 @@ std::uint64_t xxh64(std::string_view bytes, std::uint64_t seed) noexcept;
 std::uint64_t murmur3_x64_128_low(std::string_view bytes, std::uint32_t seed) noexcept;
 std::uint64_t farmhash_fingerprint64(std::string_view bytes) noexcept;
 
-// The decimal text of `value`, as tf.as_string has it, written to `buffer` of at least 20 bytes.
+// Bytes of the longest decimal text of an int64.
+inline constexpr std::size_t kDecimalBytes = 20;
+
+// The decimal text of `value`, as tf.as_string has it, written to `buffer` of `kDecimalBytes`.
 std::string_view decimal_text(std::int64_t value, char* buffer) noexcept;
 
 // A key of `bytes`: the unsigned hash modulo `num_buckets`, or all 64 bits where that is 0.
