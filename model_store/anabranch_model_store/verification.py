@@ -12,9 +12,8 @@ from anabranch_graph_opt.parity.cases import ParityCase
 from anabranch_graph_opt.parity.comparison import ParityBudget, ParityReport
 from anabranch_graph_opt.running import Array, ModelRunner
 from anabranch_model_store.built_graphs import BuiltGraphs
-from anabranch_model_store.containment import read_inside
 from anabranch_model_store.cut_comparison import compare_cut
-from anabranch_model_store.folder_names import folder_name
+from anabranch_model_store.folder_snapshots import folder_snapshot
 from anabranch_model_store.graph_trials import GraphTrial
 from anabranch_model_store.hashing import file_sha256
 from anabranch_model_store.model_yaml import ModelMeaning
@@ -38,15 +37,11 @@ from anabranch_model_store.version_files import VersionFiles, verify_version
 from anabranch_model_store.version_tables import read_tables
 from anabranch_model_store.yaml_files import read_meaning
 from anabranch_runtime.store import Segment
-from anabranch_wire import manifest
 from anabranch_wire.errors import AnabranchError, NotFound
-from anabranch_wire.names import ModelName
-from anabranch_wire.snapshots import Snapshot
 
 __all__ = ["CheckedFile", "Verification", "verify_folder"]
 
 _NO_LIMIT: Final = 2**63 - 1
-_MAX_MANIFEST: Final = 64 * 1024 * 1024
 _SEGMENT: Final = ".seg"
 
 
@@ -111,7 +106,7 @@ def verify_folder(folder: Path, runner: ModelRunner) -> Verification:
         raise NotFound(f"{folder}: no such folder")
     found = Verification()
     with found.part():
-        files = verify_version(folder, _snapshot(folder))
+        files = verify_version(folder, folder_snapshot(folder))
         found.files = tuple(
             CheckedFile(path, size, files.digests.get(path)) for path, size in files.bytes.items()
         )
@@ -126,18 +121,6 @@ def verify_folder(folder: Path, runner: ModelRunner) -> Verification:
             else:
                 _whole(files, meaning)
     return found
-
-
-def _snapshot(folder: Path) -> Snapshot:
-    """Return what a folder is by its place, or, where that says nothing, by its manifest."""
-    name = folder_name(folder, "model")
-    if name.is_placed:
-        return Snapshot(ModelName(name.model), name.version)
-    try:
-        document = manifest.decode(read_inside(folder, manifest.FILE_NAME, _MAX_MANIFEST))
-    except NotFound:
-        return Snapshot(ModelName(name.model), name.version)
-    return Snapshot(ModelName(document.model), document.version)
 
 
 def _verify_segment(files: VersionFiles, path: str) -> None:

@@ -8,6 +8,7 @@ from anabranch_wire.errors import (
     Corrupt,
     DeadlineExceeded,
     InvalidInput,
+    Mismatch,
     NotFound,
     TooLarge,
     Unavailable,
@@ -17,11 +18,19 @@ from anabranch_wire.errors import (
 __all__ = ["FailureReason", "failure_reason"]
 
 FailureReason = Literal[
-    "checksum", "invalid", "unreachable", "too_large", "prepare_timeout", "behind", "internal"
+    "checksum",
+    "parity",
+    "invalid",
+    "unreachable",
+    "too_large",
+    "prepare_timeout",
+    "behind",
+    "internal",
 ]
 
 _REASONS: Final[tuple[tuple[type[AnabranchError], FailureReason], ...]] = (
     (Corrupt, "checksum"),
+    (Mismatch, "parity"),
     (InvalidInput, "invalid"),
     (Unsupported, "invalid"),
     (TooLarge, "too_large"),

@@ -6,7 +6,8 @@ project's contracts (HTTP status, gRPC status name)::
 
     AnabranchError
     |-- InvalidInput          400  INVALID_ARGUMENT     the caller sent something malformed
-    |   `-- UnsupportedMedia  415  INVALID_ARGUMENT     a content type or encoding nobody reads here
+    |   |-- UnsupportedMedia  415  INVALID_ARGUMENT     a content type or encoding nobody reads here
+    |   `-- Mismatch          400  INVALID_ARGUMENT     a version is not what its own proof says
     |-- Unauthenticated       401  UNAUTHENTICATED      no token, or a wrong one
     |-- PermissionDenied      403  PERMISSION_DENIED    a right token at the wrong door
     |-- NotFound              404  NOT_FOUND            model, version, label, table, route
@@ -33,6 +34,7 @@ __all__ = [
     "Internal",
     "InvalidInput",
     "MethodNotAllowed",
+    "Mismatch",
     "NotFound",
     "Overloaded",
     "PermissionDenied",
@@ -74,6 +76,10 @@ class UnsupportedMedia(InvalidInput):
     """A content type or content encoding that this door does not read."""
 
     http = 415
+
+
+class Mismatch(InvalidInput):
+    """A version makes other keys or scores than the proof that it brings along says."""
 
 
 class Unauthenticated(AnabranchError):

@@ -1,0 +1,39 @@
+"""What comes of golden requests: a version is refused, or something is said, or nothing is done."""
+
+from anabranch_model_store.golden.cases import golden_files
+from anabranch_model_store.golden.proof import GoldenVersion, prove
+from anabranch_model_store.version_files import VersionFiles
+from anabranch_wire.errors import AnabranchError, Mismatch
+
+__all__ = ["golden_notes"]
+
+_SHOWN = 10
+
+
+def golden_notes(files: VersionFiles, version: GoldenVersion) -> tuple[str, ...]:
+    """Run the golden requests of a version as its serving.yaml says; return what is to be said.
+
+    Args:
+        files: of the version.
+        version: prepared.
+
+    Raises:
+        Mismatch: a key or a score is another (`golden: refuse`); the message names the first one.
+        InvalidInput: a golden file is malformed or does not fit the version (`golden: refuse`).
+        AnabranchError: the version cannot be built.
+    """
+    policy = version.deployment.golden
+    if policy == "off" or not golden_files(files):
+        return ()
+    try:
+        report = prove(files, version)
+        if report.difference is not None:
+            raise Mismatch(report.difference.text)
+    except AnabranchError as error:
+        if policy == "refuse":
+            raise
+        return (f"served though its golden requests fail (golden: warn): {error.message}",)
+    if not report.unproven:
+        return ()
+    shown = ", ".join(report.unproven[:_SHOWN])
+    return (f"no golden request has keys of these features: {shown}",)
