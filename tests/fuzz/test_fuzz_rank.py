@@ -236,6 +236,9 @@ def test_a_damaged_body_is_read_as_a_json_reader_reads_it() -> None:
             document = json.loads(body)
         except UnicodeDecodeError:  # columns of strings are looked at by whoever reads them
             continue
+        except json.JSONDecodeError:  # so are numbers that run into a bare token
+            assert b"NaN" in body or b"Infinity" in body, body
+            continue
         for sent, columns in (
             (document.get("user", {}), request.user),
             (document["candidates"], request.candidates),
