@@ -56,10 +56,10 @@ def compile_lookups(
         if spec.name in filled
     )
     names = [buffer.name for buffer in buffers]
-    combines = {
+    joins: dict[str, Literal["sum", "multiply"]] = {
         feature.name: feature.multi_hash.combine
         for feature in meaning.features
-        if feature.multi_hash is not None
+        if feature.multi_hash is not None and feature.multi_hash.combine != "concat"
     }
     first: set[str] = set()
     compiled = []
@@ -67,8 +67,7 @@ def compile_lookups(
         index = names.index(lookup.output.input)
         table = tables[lookup.table]
         form = forms[key]
-        how = combines.get(lookup.feature, "concat")
-        joins = how if how != "concat" and lookup.feature in first else None
+        combine = joins.get(lookup.feature) if lookup.feature in first else None
         first.add(lookup.feature)
         compiled.append(
             wire.Lookup(
@@ -80,7 +79,7 @@ def compile_lookups(
                 weights=wire.Values(input=form.name + WEIGHTS) if form.weighted else None,
                 max_length=_length(lookup, form, table.dim),
                 output=wire.Output(buffer=index, column=lookup.output.columns[0]),
-                combine=joins,
+                combine=combine,
             )
         )
     return Plan(

@@ -5,13 +5,14 @@ meaning, graph, rows, and the requests it brings along.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
 from anabranch_graph_opt.parity.sliced_originals import sliced_runner
 from anabranch_graph_opt.running import Array, ModelRunner
 from anabranch_model_store.cut_versions import CutVersion, WholeVersion, cut_version
+from anabranch_model_store.golden import golden_notes
 from anabranch_model_store.graph_trials import GraphTrial
 from anabranch_model_store.item_tables import with_item_table
 from anabranch_model_store.lookup_plans import user_features
@@ -30,7 +31,7 @@ from anabranch_model_store.prepared_stores import (
     needed_bytes,
     prepared_store,
 )
-from anabranch_model_store.ranking_plans import ranking_plan
+from anabranch_model_store.ranking_plans import check_rules, ranking_plan
 from anabranch_model_store.reduced_versions import (
     ReducedVersion,
     UnreducedVersion,
@@ -157,7 +158,8 @@ def prepare_version(
     on_phase("importing")
     fits = partial(check_fits, max_bytes=deployment.memory.max_bytes, available=available_bytes)
     if is_planned(files):
-        return _planned(snapshot, files, meaning, deployment, store, fits, on_phase)
+        planned = _planned(snapshot, files, meaning, deployment, store, fits, on_phase)
+        return _proven(planned, files)
     onnx_file = find_onnx_file(files, meaning)
     tables = read_tables(files, meaning, DEFAULT_RESERVE if store is None else store.reserve)
     is_cut = _is_cut(meaning, store)
@@ -165,8 +167,7 @@ def prepare_version(
     fits(onnx_file.path.stat().st_size if is_cut else onnx_file.bytes, needed_bytes(tables))
     with malformed_graphs_refused(onnx_file):
         contents = read_contents(onnx_file, files, meaning, tables)
-    ranking = ranking_plan(meaning, contents, files, None if store is None else store.graphs)
-    ranking = with_item_table(ranking, meaning, files, store)
+    ranking = _ranking(meaning, contents, files, store)
     opened = _open_rows(contents, tables, files, store)
     prepared, rows = (None, None) if opened is None else opened
     on_phase("comparing")
@@ -197,7 +198,7 @@ def prepare_version(
         weight_bytes = cut.weight_bytes
     elif isinstance(reduced, ReducedVersion):
         model, weight_bytes = reduced.model, reduced.weight_bytes
-    return PreparedVersion(
+    version = PreparedVersion(
         snapshot=snapshot,
         model=model,
         store=prepared,
@@ -214,6 +215,7 @@ def prepare_version(
         ranking=ranking,
         notes=tuple(_notes(files, meaning, deployment, model.rows, tables, cut, reduced)),
     )
+    return _proven(version, files)
 
 
 def _planned(
@@ -229,8 +231,7 @@ def _planned(
     if store is None:
         raise Unavailable("the version has a plan, but there is no folder to keep rows in")
     planned = open_planned(files, meaning, store, fits)
-    ranking = ranking_plan(meaning, planned.contents, files, store.graphs)
-    ranking = with_item_table(ranking, meaning, files, store)
+    ranking = _ranking(meaning, planned.contents, files, store)
     on_phase("comparing")
     with malformed_graphs_refused(planned.contents.onnx_file):
         cut, examples = serve_planned(planned, files, meaning, deployment)
@@ -254,6 +255,11 @@ def _planned(
     )
 
 
+def _proven(version: PreparedVersion, files: VersionFiles) -> PreparedVersion:
+    """Return a version after its golden requests were run, with what they showed."""
+    return replace(version, notes=(*version.notes, *golden_notes(files, version)))
+
+
 def _open_rows(
     contents: VersionContents,
     tables: VersionTables,
@@ -273,6 +279,19 @@ def _open_rows(
         raise Unavailable(f"rows cannot be opened: {error.strerror or error}") from None
     features = tuple(feature.spec for feature in lookups.features)
     return prepared_store(path, trial.segment, lookups.plan, features), trial
+
+
+def _ranking(
+    meaning: ModelMeaning,
+    contents: VersionContents,
+    files: VersionFiles,
+    settings: StoreSettings | None,
+) -> RankingPlan | None:
+    """Compile the ranking of a version with all that it reads, as workers are told; None: none."""
+    plan = ranking_plan(meaning, contents, files, None if settings is None else settings.graphs)
+    plan = with_item_table(plan, meaning, files, settings)
+    check_rules(plan, contents.signature.outputs)
+    return plan
 
 
 def _without_tables(contents: VersionContents, runner: ModelRunner) -> ModelRunner:
@@ -317,7 +336,5 @@ def _notes(
         yield f"serving.yaml: nothing in this release acts on {', '.join(idle)}"
     if files.unlisted:
         yield f"not listed in manifest.json and left alone: {', '.join(files.unlisted[:10])}"
-    if deployment.golden == "warn" and files.below("golden", ".json"):
-        yield "golden requests are not run in this release"
     if deployment.deltas.apply == "manual" and has_deltas(files):
         yield "deltas are not applied in this release"

@@ -25,12 +25,14 @@ from anabranch_runtime.ranking.plans import (
     RankingPlan,
     VocabularyPlan,
 )
+from anabranch_runtime.ranking.rules import RankingRules
 from anabranch_wire.errors import InvalidInput
+from anabranch_wire.tensors import TensorSpec
 
 if TYPE_CHECKING:
     from anabranch_model_store.version_contents import VersionContents
 
-__all__ = ["ranking_plan"]
+__all__ = ["check_rules", "ranking_plan"]
 
 _PLACE: Final = "model.yaml: ranking"
 _INT64: Final = (-(2**63), 2**63 - 1)
@@ -97,6 +99,25 @@ def ranking_plan(
         routing_key=ranking.routing_key,
         calibration=calibration,
     )
+
+
+def check_rules(plan: RankingPlan | None, outputs: tuple[TensorSpec, ...]) -> None:
+    """Check that workers can build the ranking of a version, by building it.
+
+    Args:
+        plan: whole, with its item table; None where there is no ranking.
+        outputs: of the graph.
+
+    Raises:
+        InvalidInput: they could not.
+        Corrupt, Unavailable: a file of the cache is damaged or cannot be read.
+    """
+    if plan is None:
+        return
+    try:
+        RankingRules(plan, outputs)
+    except ValueError as fault:
+        raise InvalidInput(f"{_PLACE}: {fault}") from None
 
 
 def _keys(meaning: ModelMeaning) -> Mapping[str, tuple[str, ...]]:

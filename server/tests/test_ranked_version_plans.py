@@ -1,0 +1,285 @@
+"""Ranking of versions: told by a loader, built by a worker; whole, cut, planned, with lookups."""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import onnx
+import pytest
+from numpy.typing import NDArray
+
+from anabranch_model_store.built_graphs import BuiltGraphs
+from anabranch_model_store.optimized_folders import OptimizeRequest, optimize_folder
+from anabranch_model_store.preparation import PreparedVersion, prepare_version
+from anabranch_model_store.prepared_stores import StoreSettings
+from anabranch_model_store.repository import scan_repository
+from anabranch_model_store.segment_cache import SegmentCache
+from anabranch_model_store.store_trials import TrialStore
+from anabranch_model_store.yaml_files import read_deployment
+from anabranch_runtime.backends.ort_cpu import OrtCpuBackend
+from anabranch_runtime.backends.ort_runner import OrtModelRunner
+from anabranch_runtime.ranking.feature_program import ColumnLimits
+from anabranch_runtime.ranking.plans import RankingPlan, VocabularyPlan
+from anabranch_runtime.ranking.requests import Ranked, RankRequest
+from anabranch_runtime.requests import ScoreRequest, Ticket
+from anabranch_runtime.served import ServedVersion
+from anabranch_server.loader.version_plans import version_plan
+from anabranch_server.processes.messages import Found
+from anabranch_server.processes.plans import VersionPlan
+from anabranch_server.worker.builds import Builds
+from anabranch_testing.event_loops import on_loop
+from anabranch_testing.graphs import write_graph
+from anabranch_testing.groups import Collector, Counts, MakeGroup, open_groups
+from anabranch_wire.errors import AnabranchError, Internal, InvalidInput, Unavailable
+from anabranch_wire.names import ModelName
+
+ITEMS: Final = 500
+USERS: Final = 300
+GRAPH = """
+rank (int64[N, 1] user, int64[N] item, float[N, 2] x) => (float[N, 1] p)
+<int64[1] last = {1}>
+{
+  u = Gather(users, user)
+  flat = Squeeze(u, last)
+  i = Gather(items, item)
+  all = Concat <axis: int = 1> (x, i, flat)
+  y = MatMul(all, w)
+  p = Sigmoid(y)
+}
+"""
+YAML = """
+user_inputs: [user]
+optimize: {min_table_bytes: 0, split: SPLIT}
+features:
+  - {name: user, side: user, type: int64}
+  - {name: item, side: candidate, type: string, vocabulary: {VOCABULARY, unknown: 0}}
+  - {name: price, side: candidate, type: float32, input: {name: x, columns: [1, 2]}}
+  - {name: age, side: user, type: int64, default: 3, input: {name: x, columns: [0, 1]}}
+ranking: {id: item, score: {output: p}, routing_key: user}
+"""
+NAMES = [f"item {number} of a list that is too long for a message" for number in range(ITEMS)]
+LIMITS = ColumnLimits(1000, 10000, 10000)
+
+Array = NDArray[Any]
+
+
+def weights() -> dict[str, Array]:
+    rng = np.random.default_rng(1)
+    shapes = {"items": (ITEMS, 4), "users": (USERS, 4), "w": (10, 1)}
+    return {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def write_version(folder: Path) -> Path:
+    path = write_graph(folder, GRAPH)
+    model = onnx.load(path)
+    for name, array in weights().items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    onnx.save(model, path)
+    return path
+
+
+class Repository:
+    """One model, a cache, and what a worker is told of its version 1."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.folder = root / "models" / "m" / "1"
+        self.cache = root / "cache"
+
+    def prepare(self) -> PreparedVersion:
+        found = scan_repository(self.root / "models").models[ModelName("m")]
+        settings = StoreSettings(
+            SegmentCache(self.cache / "segments", 1 << 30),
+            BuiltGraphs(self.cache / "cut", 1 << 30),
+        )
+        runner = OrtModelRunner()
+        return prepare_version(found, 1, read_deployment(found.path), runner, store=settings)
+
+    def told(self) -> VersionPlan:
+        found = Found(3, version_plan(self.prepare(), ()), {})
+        return msgspec.msgpack.decode(msgspec.msgpack.encode(found), type=Found).version
+
+    def with_file(self, split: str) -> "Repository":
+        write_version(self.folder)
+        (self.folder / "vocab").mkdir()
+        (self.folder / "vocab" / "items.txt").write_text("\n".join(NAMES))
+        text = YAML.replace("SPLIT", split).replace("VOCABULARY", "file: vocab/items.txt")
+        (self.folder / "model.yaml").write_text(text)
+        return self
+
+    def planned(self) -> "Repository":
+        """The same, optimised ahead of time; what its vocabulary is, model.yaml says itself."""
+        path = write_version(self.root / "exported")
+        text = YAML.replace("SPLIT", "auto").replace("VOCABULARY", f"values: {json.dumps(NAMES)}")
+        (self.root / "model.yaml").write_text(text)
+        request = OptimizeRequest(path, self.folder, self.root / "model.yaml")
+        assert optimize_folder(request, OrtModelRunner()).lookups
+        return self
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    return Repository(tmp_path)
+
+
+@pytest.fixture
+def make_group() -> Iterator[MakeGroup]:
+    with open_groups(OrtCpuBackend(), Counts()) as make:
+        yield make
+
+
+async def built(make_group: MakeGroup, plan: VersionPlan) -> ServedVersion:
+    """Build a version as a worker does, in a thread of its own."""
+    rows = None if plan.store is None else TrialStore(Path(plan.store.segment)).view
+    return await Builds(60.0).build(make_group(), plan, rows, urgent=True)
+
+
+def rank(served: ServedVersion, user: Mapping[str, Any], candidates: Mapping[str, Any]) -> Ranked:
+    """Rank as a door does."""
+    assert served.ranking is not None
+    request = RankRequest(
+        "json",
+        {name: json.dumps(value).encode() for name, value in user.items()},
+        {name: json.dumps(value).encode() for name, value in candidates.items()},
+    )
+    prepared = served.ranking.prepare(request, LIMITS)
+    sink = Collector()
+    inputs, rows = served.rules.order(prepared.arrays)
+    assert rows == prepared.rows
+    request_made = ScoreRequest(inputs, rows, (), time.monotonic() + 30)
+    ticket = Ticket(request_made, served, sink)
+    served.group.submit(ticket)
+    (done,) = sink.wait(1)
+    assert done.error is None
+    assert done.outputs is not None
+    heads = {name: done.outputs[served.output_index[name]] for name in prepared.heads}
+    return served.ranking.finish(prepared, heads)
+
+
+def scores(user: int, items: list[int], prices: list[float], age: float) -> Array:
+    """What the model gives, in NumPy."""
+    tables = weights()
+    rows = [
+        np.concatenate([[age, price], tables["items"][item], tables["users"][user]])
+        for item, price in zip(items, prices, strict=True)
+    ]
+    found: Array = 1 / (1 + np.exp(-(np.array(rows) @ tables["w"])[:, 0]))
+    return found
+
+
+@pytest.mark.parametrize("form", ["whole", "cut", "planned"])
+@on_loop
+async def test_what_a_loader_found_ranks_in_a_worker(
+    repository: Repository, make_group: MakeGroup, form: str
+) -> None:
+    if form == "planned":
+        repository.planned()
+    else:
+        repository.with_file("off" if form == "whole" else "auto")
+    plan = repository.told()
+    assert (plan.cut is not None) == (form != "whole")
+    assert plan.ranking is not None
+    # Features are those of the original, whatever became of it.
+    assert [(one.name, one.shape, one.once) for one in plan.ranking.tensors] == [
+        ("user", (1,), True),
+        ("item", (), False),
+        ("x", (2,), False),
+    ]
+
+    served = await built(make_group, plan)
+
+    items, prices = [7, 499, 0, 250], [0.5, -1.0, 2.0, 0.25]
+    found = rank(
+        served,
+        {"user": 123},
+        {"item": [NAMES[7], NAMES[499], "unknown", NAMES[250]], "price": prices},
+    )
+    expected = scores(123, items, prices, 3.0)
+    order = np.argsort(-expected)
+    assert found.positions.tolist() == order.tolist()
+    np.testing.assert_allclose(found.scores, expected[order], rtol=0, atol=1e-5)
+
+
+@on_loop
+async def test_other_rows_leave_the_ranking(repository: Repository, make_group: MakeGroup) -> None:
+    plan = repository.with_file("auto").told()
+    assert plan.store is not None
+    served = await built(make_group, plan)
+    view = TrialStore(Path(plan.store.segment)).view
+
+    assert served.group.with_rows(served, view).ranking is served.ranking
+
+
+def vocabulary_of(plan: VersionPlan) -> Path:
+    assert plan.ranking is not None
+    transform = plan.ranking.features[1].transform
+    assert isinstance(transform, VocabularyPlan)
+    assert transform.file is not None
+    return Path(transform.file)
+
+
+@on_loop
+async def test_a_long_vocabulary_needs_no_repository(
+    repository: Repository, make_group: MakeGroup
+) -> None:
+    plan = repository.with_file("auto").told()
+    place = vocabulary_of(plan)
+    assert str(place) in plan.files  # so that it stays in the cache
+    assert repository.cache in place.parents
+    (repository.folder / "vocab" / "items.txt").unlink()
+
+    served = await built(make_group, plan)
+
+    assert len(rank(served, {"user": 1}, {"item": [NAMES[3]], "price": [1]}).scores) == 1
+
+
+def without_file(plan: VersionPlan) -> VersionPlan:
+    vocabulary_of(plan).unlink()
+    return plan
+
+
+def without_heads(plan: VersionPlan) -> VersionPlan:
+    ranking = plan.ranking
+    assert isinstance(ranking, RankingPlan)
+    return msgspec.structs.replace(plan, ranking=msgspec.structs.replace(ranking, heads=("z",)))
+
+
+@pytest.mark.parametrize(
+    ("broken", "kind", "words"),
+    [
+        (without_file, Unavailable, "vocabulary 'vocabulary.txt' cannot be read"),
+        (without_heads, Internal, "plan of 1: ranking: the graph has no"),
+    ],
+)
+@on_loop
+async def test_a_ranking_that_cannot_be_built_fails_the_build(
+    repository: Repository,
+    make_group: MakeGroup,
+    broken: Callable[[VersionPlan], VersionPlan],
+    kind: type[AnabranchError],
+    words: str,
+) -> None:
+    plan = broken(repository.with_file("auto").told())
+    with pytest.raises(kind, match=words):
+        await built(make_group, plan)
+
+
+def test_a_ranking_that_does_not_fit_refuses_the_version(repository: Repository) -> None:
+    repository.with_file("auto")
+    path = repository.folder / "model.yaml"
+    path.write_text(path.read_text().replace("columns: [1, 2]", "columns: [2, 3]"))
+    with pytest.raises(InvalidInput, match=r"ranking: input 'x': features fill columns up to 3"):
+        repository.prepare()
+
+
+def test_a_version_without_ranking_has_none(repository: Repository) -> None:
+    repository.with_file("auto")
+    path = repository.folder / "model.yaml"
+    path.write_text(path.read_text().partition("ranking:")[0])
+    plan = repository.told()
+    assert plan.ranking is None
+    assert "model.yaml: no door of this release uses features" in plan.notes
