@@ -1,64 +1,72 @@
-"""A blocking client of the Open Inference Protocol over HTTP."""
+"""A blocking client of a server, or of several that serve the same models."""
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from types import TracebackType
-from typing import Final, Self
-from urllib.parse import quote
+from typing import Final, Self, TypeVar
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from anabranch_client.connection import Answer, Connection
-from anabranch_client.http_errors import error_from_http
-from anabranch_client.infer_bodies import HEADER_LENGTH, Scores, decode_answer, encode_request
-from anabranch_wire.errors import Internal, InvalidInput, NotFound
-from anabranch_wire.tensors import Datatype, TensorSpec
+from anabranch_client.addresses import read_addresses
+from anabranch_client.calls import Call
+from anabranch_client.flights import Transport
+from anabranch_client.http_requests import HttpRequests
+from anabranch_client.infer_bodies import Scores
+from anabranch_client.options import ClientOptions
+from anabranch_client.rank_options import rank_options
+from anabranch_client.rankings import Ranking
+from anabranch_client.requests import ModelMetadata, RequestIds, Requests, checked_timeout, target
+from anabranch_client.running import run
+from anabranch_wire.errors import AnabranchError
 
-__all__ = ["Client", "ModelMetadata"]
+__all__ = ["Client"]
 
-_TIMEOUT_HEADER: Final = "Anabranch-Timeout-Ms"
-
-
-@dataclass(frozen=True, slots=True)
-class ModelMetadata:
-    """What a model takes and gives.
-
-    Attributes:
-        name: of the model.
-        versions: the loaded ones, as text.
-        platform: what runs it.
-        inputs: in the model's order; -1 in a shape varies from request to request.
-        outputs: likewise.
-    """
-
-    name: str
-    versions: tuple[str, ...]
-    platform: str
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
+T = TypeVar("T")
 
 
 class Client:
-    """A client over one kept-alive connection, opened on first use.
+    """A client that waits, over kept-alive connections that are opened on first use.
 
-    For one thread at a time; give each thread its own. Usable as a context manager.
+    Any thread may call it, and any number at once. Usable as a context manager.
     """
 
-    def __init__(self, url: str, *, timeout_s: float = 60.0) -> None:
+    def __init__(
+        self,
+        url: str | Sequence[str],
+        *,
+        timeout_s: float | None = None,
+        options: ClientOptions | None = None,
+    ) -> None:
         """Connects to nothing yet.
 
         Args:
-            url: `http://HOST[:PORT][/PREFIX]`.
-            timeout_s: limit of every call that is given none of its own.
+            url: `http://HOST[:PORT][/PREFIX]` or `grpc://HOST[:PORT]`, or several of one protocol:
+                endpoints that serve the same models.
+            timeout_s: limit of every call that is given none of its own, in place of the options'.
+            options: retries, hedging, and so on.
 
         Raises:
-            InvalidInput: `url` has another form.
+            InvalidInput: a URL has another form.
         """
-        self._connection: Final = Connection(url)
-        self._timeout_s: Final = timeout_s
+        addresses = read_addresses(url)
+        given = options or ClientOptions()
+        self._options: Final = given if timeout_s is None else replace(given, timeout_s=timeout_s)
+        self._policy: Final = self._options.policy(len(addresses))
+        self._ids: Final = RequestIds()
+        self._requests: Requests
+        self._transport: Transport
+        if addresses[0].scheme == "http":
+            from anabranch_client.http_flights import HttpTransport
+
+            self._requests = HttpRequests(addresses[0].prefix)
+            self._transport = HttpTransport(addresses, self._options.connect_s)
+        else:
+            from anabranch_client.grpc_flights import GrpcTransport
+            from anabranch_client.grpc_requests import GrpcRequests
+
+            self._requests = GrpcRequests()
+            self._transport = GrpcTransport(addresses)
 
     def __enter__(self) -> Self:
         return self
@@ -72,8 +80,54 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Close the connection; a later call opens another."""
-        self._connection.close()
+        """Close the connections; a later call opens others."""
+        self._transport.close()
+
+    def rank(
+        self,
+        model: str,
+        user: Mapping[str, object],
+        candidates: object,
+        *,
+        top_k: int | None = None,
+        outputs: Sequence[str] | None = None,
+        explain: bool = False,
+        version: str | int = "",
+        timeout_s: float | None = None,
+        priority: int = 0,
+        routing_key: str | int | None = None,
+        request_id: str | None = None,
+    ) -> Ranking:
+        """Order candidates for a user.
+
+        Args:
+            model: its name.
+            user: feature -> value, or list of values; sent once for all candidates.
+            candidates: feature -> column, or a table of pandas or Arrow. A column is a list, a
+                NumPy array (two axes where a row is a vector), a Series or an Arrow array; where
+                rows differ in their number of values a list of lists, an Arrow array of lists, or
+                `(values, lengths)`, with weights `(values, lengths, weights)`.
+            top_k: how many are wanted; None for all.
+            outputs: heads to answer beside the score.
+            explain: whether the answer says where its numbers come from.
+            version: number or label; "" lets the server choose.
+            timeout_s: how long the answer is of use: each attempt tells the server what is left
+                of it. None is the client's own limit.
+            priority: 1 is the highest; 0 lets the server choose.
+            routing_key: requests of one key meet the same executor, where the model asks for that.
+            request_id: under which the server's logs know the call; None makes one.
+
+        Raises:
+            InvalidInput: an argument is of another type, or the server refused the request.
+            AnabranchError: any other kind the server answered with.
+            DeadlineExceeded: the time limit passed.
+            Unavailable: no server can be reached, or none has loaded the model.
+        """
+        asked = target(model, version, request_id or self._ids.request_id(), timeout_s)
+        limit_s = checked_timeout(timeout_s, self._options.timeout_s)
+        options = rank_options(top_k, outputs, explain, priority, routing_key)
+        call = self._requests.rank(asked, user, candidates, options)
+        return self._run(call, asked.request_id, limit_s)
 
     def score(
         self,
@@ -83,6 +137,7 @@ class Client:
         outputs: Sequence[str] | None = None,
         version: str | int = "",
         timeout_s: float | None = None,
+        request_id: str | None = None,
     ) -> Scores:
         """Run a model on arrays.
 
@@ -92,35 +147,23 @@ class Client:
                 or as objects, are BYTES, and ml_dtypes' bfloat16 is BF16.
             outputs: which outputs to return; None for all, in the model's order.
             version: number or label; "" lets the server choose.
-            timeout_s: how long the answer is of use: the server is told, and drops late work. None
-                leaves that to the server, and waits as long as the client's own limit.
+            timeout_s: as for `rank`. Over HTTP, None leaves it to the server how long the answer
+                is of use, and waits as long as the client's own limit.
+            request_id: as for `rank`.
 
-        Scoring changes nothing at the server. So a request that found a connection closed which had
-        been kept alive, before anything of an answer came, is sent once more on a new one.
+        Scoring changes nothing at the server, so it is sent again where that may help.
 
         Raises:
             InvalidInput: an argument is of another type, a dtype has no name in the protocol, or
                 the server refused the request.
             AnabranchError: any other kind the server answered with.
             DeadlineExceeded: the time limit passed.
-            Unavailable: the server cannot be reached, or has not loaded the model.
+            Unavailable: no server can be reached, or none has loaded the model.
         """
-        body, header_length = encode_request(inputs, outputs)
-        headers = {"Content-Type": "application/octet-stream", HEADER_LENGTH: str(header_length)}
-        if timeout_s is not None:
-            headers[_TIMEOUT_HEADER] = str(max(1, math.ceil(_seconds(timeout_s) * 1000)))
-        answer = self._connection.exchange(
-            "POST",
-            f"{_model_path(model, version)}/infer",
-            body=body,
-            headers=headers,
-            timeout_s=self._timeout_s if timeout_s is None else timeout_s,
-        )
-        self._raise_unless_ok(answer)
-        json_length = answer.headers.get(HEADER_LENGTH.lower(), str(len(answer.body)))
-        if not json_length.isdecimal():
-            raise Internal(f"the answer's {HEADER_LENGTH} is {json_length!r}")
-        return decode_answer(answer.body, int(json_length))
+        asked = target(model, version, request_id or self._ids.request_id(), timeout_s)
+        limit_s = checked_timeout(timeout_s, self._options.timeout_s)
+        call = self._requests.score(asked, inputs, outputs)
+        return self._run(call, asked.request_id, limit_s)
 
     def metadata(self, model: str, *, version: str | int = "") -> ModelMetadata:
         """Return what a model takes and gives.
@@ -129,77 +172,26 @@ class Client:
             InvalidInput: an argument is of another type.
             NotFound: there is no such model or version.
             AnabranchError: any other kind the server answered with.
-            Unavailable: the server cannot be reached.
+            Unavailable: no server can be reached.
         """
-        answer = self._connection.exchange(
-            "GET", _model_path(model, version), timeout_s=self._timeout_s
-        )
-        self._raise_unless_ok(answer)
-        try:
-            found = msgspec.json.decode(answer.body, type=_Metadata)
-        except msgspec.DecodeError as error:
-            raise Internal(f"the answer is not a model's metadata: {error}") from None
-        return ModelMetadata(
-            name=found.name,
-            versions=found.versions,
-            platform=found.platform,
-            inputs=tuple(t.spec() for t in found.inputs),
-            outputs=tuple(t.spec() for t in found.outputs),
-        )
+        asked = target(model, version, self._ids.request_id(), None)
+        call = self._requests.metadata(asked)
+        return self._run(call, asked.request_id, self._options.timeout_s)
 
     def ready(self) -> bool:
-        """Return whether every required model can answer.
+        """Return whether a server can answer for every required model; which one is chosen as ever.
 
         Raises:
             AnabranchError: the answer was neither yes nor no.
-            Unavailable: the server cannot be reached.
+            Unavailable: no server can be reached.
         """
-        answer = self._connection.exchange("GET", "/v2/health/ready", timeout_s=self._timeout_s)
-        if answer.status in (400, 503):  # Triton says 400
-            return False
-        self._raise_unless_ok(answer)
-        return True
+        request_id = self._ids.request_id()
+        call = self._requests.ready(request_id)
+        return self._run(call, request_id, self._options.timeout_s)
 
-    def _raise_unless_ok(self, answer: Answer) -> None:
-        if answer.status == 200:
-            return
-        error = error_from_http(answer.status, answer.body, answer.headers)
-        prefix = self._connection.prefix
-        if isinstance(error, NotFound) and prefix:
-            raise NotFound(
-                f"{error.message} (below {prefix!r}, the path of the client's URL: leave it out "
-                "unless a proxy asks for it)"
-            )
-        raise error
-
-
-class _Tensor(msgspec.Struct):
-    name: str
-    datatype: Datatype
-    shape: tuple[int, ...]
-
-    def spec(self) -> TensorSpec:
-        return TensorSpec(self.name, self.datatype, self.shape)
-
-
-class _Metadata(msgspec.Struct):
-    name: str
-    inputs: list[_Tensor]
-    outputs: list[_Tensor]
-    versions: tuple[str, ...] = ()
-    platform: str = ""
-
-
-def _model_path(model: str, version: str | int) -> str:
-    if not isinstance(model, str):
-        raise InvalidInput(f"model: expected a name, got {type(model).__name__}")
-    if isinstance(version, bool) or not isinstance(version, str | int):
-        raise InvalidInput(f"version: expected a number or label, got {type(version).__name__}")
-    path = f"/v2/models/{quote(model, safe='')}"
-    return path if version == "" else f"{path}/versions/{quote(str(version), safe='')}"
-
-
-def _seconds(timeout_s: float) -> float:
-    if not math.isfinite(timeout_s):
-        raise InvalidInput(f"timeout_s: expected a number of seconds or None, got {timeout_s}")
-    return timeout_s
+    def _run(self, call: Call[T], request_id: str, limit_s: float) -> T:
+        try:
+            return run(self._policy, self._transport, call, limit_s)
+        except AnabranchError as error:
+            error.add_note(f"request {request_id}")
+            raise

@@ -1,34 +1,44 @@
 """One kept-alive HTTP connection to a server, with a time limit per exchange."""
 
 import http.client
+import select
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final
-from urllib.parse import urlsplit
 
-from anabranch_wire.errors import DeadlineExceeded, Internal, InvalidInput, Unavailable
+from anabranch_client.addresses import Address
+from anabranch_client.calls import Answer
+from anabranch_client.policy import AttemptFailed, Blame, Failure
+from anabranch_wire.errors import AnabranchError, Internal, Unavailable
 
-__all__ = ["Answer", "Connection"]
+__all__ = ["Connection", "broken", "lost", "spoke_http2"]
 
 _SETTINGS: Final = b"\4"
 """Type of the frame that an HTTP/2 server begins with, behind its length (RFC 9113, 3.4, 4.1)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What the server sent back.
+def lost(address: Address, reason: object) -> AttemptFailed:
+    """Return the failure of an attempt that got no byte of an answer; it may be sent again."""
+    error = Unavailable(f"{address.authority}: {reason}")
+    return AttemptFailed(Failure(error, safe=True, blame=Blame.DOWN))
 
-    Attributes:
-        status: HTTP status.
-        headers: with lower-case names; of a repeated one the last.
-        body: whole.
-    """
 
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
+def broken(address: Address, error: AnabranchError) -> AttemptFailed:
+    """Return the failure of an attempt whose answer broke off, or is none."""
+    shown = type(error)(f"{address.authority}: {error.message}")
+    return AttemptFailed(Failure(shown, blame=Blame.DOWN))
+
+
+def spoke_http2(address: Address) -> AttemptFailed:
+    """Return the failure of an attempt at a port that speaks HTTP/2."""
+    return broken(
+        address,
+        Unavailable(
+            "speaks HTTP/2, as gRPC ports do: expected the HTTP port, 8000 unless the server was "
+            "told another; the gRPC port is named by a URL that begins with grpc://"
+        ),
+    )
 
 
 class _Http2(http.client.HTTPException):
@@ -64,117 +74,132 @@ def _begun() -> Iterator[None]:
 
 
 class Connection:
-    """Owner of one socket, opened on first use. For one thread at a time.
+    """Owner of one socket, opened by `send`. For one thread at a time.
 
-    Attributes:
-        prefix: path that the URL puts before every other; empty, or with a leading slash.
+    After `AttemptFailed` or `TimeoutError` it is closed, and may be used again.
     """
 
-    def __init__(self, url: str) -> None:
-        """Raises InvalidInput: `url` is not `http://HOST[:PORT][/PREFIX]`."""
-        try:
-            parts = urlsplit(url)
-            port = parts.port
-        except ValueError as error:
-            raise InvalidInput(f"url {url!r}: {error}") from None
-        extras = (parts.username, parts.password, parts.query, parts.fragment)
-        if parts.scheme != "http" or not parts.hostname or any(extras):
-            raise InvalidInput(f"url {url!r}: expected http://HOST[:PORT][/PREFIX]")
-        self._address: Final = f"{parts.hostname}:{port or 80}"
-        self.prefix: Final = parts.path.rstrip("/")
-        self._http: Final = http.client.HTTPConnection(parts.hostname, port or 80)
+    def __init__(self, address: Address) -> None:
+        self._address: Final = address
+        self._http: Final = http.client.HTTPConnection(address.host, address.port)
         self._http.response_class = _Response
+        self._heard = True  # whether the server read all of the request, as far as is known
 
     def close(self) -> None:
-        """Close the socket; the next exchange opens another."""
+        """Close the socket; the server sees it and gives up what it computes for it."""
         self._http.close()
 
-    def exchange(
+    def fileno(self) -> int:
+        """The open socket's, which is readable when an answer begins."""
+        sock = self._http.sock
+        assert sock is not None
+        return sock.fileno()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a socket that another exchange can use, as far as is known.
+
+        A server says that it closed a connection by making it readable.
+        """
+        sock = self._http.sock
+        if sock is None:
+            return False
+        poller = select.poll()
+        poller.register(sock, select.POLLIN)
+        return not poller.poll(0)
+
+    def send(
         self,
         method: str,
         path: str,
-        *,
-        body: bytes = b"",
-        headers: Mapping[str, str] | None = None,
-        timeout_s: float | None = None,
-    ) -> Answer:
-        """Send a request and return the whole answer, whatever its status.
-
-        A server may close an idle connection at any time. So a request that fails on one that was
-        used before, without a byte of an answer, is sent once more on a new one: every request has
-        to be one that may be carried out twice.
+        body: bytes,
+        headers: Mapping[str, str],
+        deadline: float,
+        connect_s: float,
+    ) -> None:
+        """Send a request.
 
         Args:
             method: HTTP verb.
             path: below the URL's prefix, percent-encoded.
             body: sent with its length.
             headers: beside those that HTTP itself needs.
-            timeout_s: from now to the last byte of the answer, looked at while none comes; None
-                waits for ever.
+            deadline: on the clock of `time.monotonic`.
+            connect_s: limit of opening a connection, within the deadline.
 
         Raises:
-            DeadlineExceeded: `timeout_s` passed.
-            Unavailable: the server cannot be reached, or the connection broke.
-            Internal: what came back is not HTTP.
+            AttemptFailed: the server cannot be reached, or the connection broke.
+            TimeoutError: the deadline passed.
         """
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        used_before = self._http.sock is not None
-        try:
+        self._heard = False
+        with self._failures():
+            if self._http.sock is None:
+                self._connect(deadline, connect_s)
+            self._limit(deadline)
             try:
-                return self._once(method, path, body, headers or {}, deadline)
-            except (http.client.RemoteDisconnected, ConnectionError):
-                if not used_before:
-                    raise
-                self._http.close()
-                return self._once(method, path, body, headers or {}, deadline)
-        except TimeoutError:
-            self._http.close()
-            raise DeadlineExceeded(f"{self._address}: no answer within {timeout_s} s") from None
-        except (http.client.IncompleteRead, OSError) as error:
-            self._http.close()
-            raise Unavailable(f"{self._address}: {error}") from None
-        except _Http2:
-            self._http.close()
-            raise Unavailable(
-                f"{self._address} speaks HTTP/2, as gRPC ports do: expected the HTTP port, 8000 "
-                "unless the server was told another"
-            ) from None
-        except http.client.HTTPException as error:
-            self._http.close()
-            raise Internal(f"{self._address}: not an HTTP answer: {error!r}") from None
+                sent = self._address.prefix + path
+                self._http.request(method, sent, body or None, dict(headers))
+                self._heard = True
+            except (BrokenPipeError, ConnectionResetError):
+                pass  # the server stopped reading; it may have said why (a body over its limit)
 
-    def _once(
-        self,
-        method: str,
-        path: str,
-        body: bytes,
-        headers: Mapping[str, str],
-        deadline: float | None,
-    ) -> Answer:
-        self._limit(deadline)
-        if self._http.sock is None:
-            self._http.connect()
-        sent = False
-        try:
-            self._http.request(method, self.prefix + path, body or None, dict(headers))
-            sent = True
-        except (BrokenPipeError, ConnectionResetError):
-            pass  # the server stopped reading; it may have said why (a body over its limit)
-        self._limit(deadline)
-        response = self._http.getresponse()
-        self._limit(deadline)
-        found = {name.lower(): value for name, value in response.getheaders()}
-        with _begun():
-            answer = Answer(response.status, found, response.read())
-        if not sent:
+    def receive(self, deadline: float) -> Answer:
+        """Return the whole answer to what was sent, whatever its status.
+
+        The deadline is looked at while nothing comes.
+
+        Raises:
+            AttemptFailed: the connection broke, or what came is no answer.
+            TimeoutError: the deadline passed.
+        """
+        with self._failures():
+            self._limit(deadline)
+            response = self._http.getresponse()
+            self._limit(deadline)
+            found = {name.lower(): value for name, value in response.getheaders()}
+            with _begun():
+                answer = Answer(response.status, found, response.read())
+        if not self._heard:
             self._http.close()
         return answer
 
-    def _limit(self, deadline: float | None) -> None:
+    def _connect(self, deadline: float, connect_s: float) -> None:
+        self._limit(min(deadline, time.monotonic() + connect_s))
+        try:
+            self._http.connect()
+        except TimeoutError:
+            if time.monotonic() >= deadline:
+                raise
+            raise ConnectionRefusedError(f"no connection within {connect_s:g} s") from None
+
+    def _limit(self, deadline: float) -> None:
         """Let the next blocking step end at the deadline."""
-        left_s = None if deadline is None else deadline - time.monotonic()
-        if left_s is not None and left_s <= 0:
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
             raise TimeoutError
         self._http.timeout = left_s  # for a socket still to be opened
         if self._http.sock is not None:
             self._http.sock.settimeout(left_s)
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        try:
+            yield
+        except TimeoutError:
+            self._http.close()
+            raise
+        except http.client.IncompleteRead as error:
+            self._http.close()
+            raise broken(self._address, Unavailable(str(error))) from None
+        except OSError as error:
+            self._http.close()
+            raise lost(self._address, error) from None
+        except _Http2:
+            self._http.close()
+            raise spoke_http2(self._address) from None
+        except http.client.HTTPException as error:
+            self._http.close()
+            raise broken(self._address, Internal(f"not an HTTP answer: {error!r}")) from None
+        except BaseException:
+            self._http.close()
+            raise

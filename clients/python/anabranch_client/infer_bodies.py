@@ -12,7 +12,15 @@ from anabranch_wire.binary_tensors import bfloat16_to_float32, decode_tensor, en
 from anabranch_wire.errors import Internal, InvalidInput
 from anabranch_wire.tensors import Datatype, datatype_of
 
-__all__ = ["HEADER_LENGTH", "Scores", "decode_answer", "encode_request"]
+__all__ = [
+    "HEADER_LENGTH",
+    "Scores",
+    "check_types",
+    "datatype_of_array",
+    "decode_answer",
+    "encode_request",
+    "read_output",
+]
 
 HEADER_LENGTH: Final = "Inference-Header-Content-Length"
 
@@ -27,12 +35,14 @@ class Scores:
         model: name of the model that answered.
         version: its version, as text.
         delta: the newest delta in it; 0 is the version as published.
+        request_id: under which the server's logs know the call.
     """
 
     outputs: dict[str, NDArray[np.generic]]
     model: str
     version: str
     delta: int
+    request_id: str = ""
 
 
 class _Parameters(msgspec.Struct):
@@ -66,11 +76,11 @@ def encode_request(
     Raises:
         InvalidInput: an input is no array, or its dtype has no name in the protocol.
     """
-    _check_types(inputs, outputs)
+    check_types(inputs, outputs)
     declared = []
     tensors = []
     for name, array in inputs.items():
-        datatype = _datatype(name, array)
+        datatype = datatype_of_array(name, array)
         data = encode_tensor(array, datatype)
         tensors.append(data)
         declared.append(
@@ -91,12 +101,13 @@ def encode_request(
     return b"".join((encoded, *tensors)), len(encoded)
 
 
-def decode_answer(body: bytes, header_length: int) -> Scores:
+def decode_answer(body: bytes, header_length: int, request_id: str = "") -> Scores:
     """Read the body of a successful answer; the result views it.
 
     Args:
         body: whole.
         header_length: length of its JSON part.
+        request_id: of the call.
 
     Raises:
         Internal: it is not what was asked for.
@@ -113,18 +124,35 @@ def decode_answer(body: bytes, header_length: int) -> Scores:
             raise Internal(f"output {output.name!r}: its bytes are missing")
         data = memoryview(body)[end : end + size]
         end += size
-        try:
-            array = decode_tensor(data, output.datatype, output.shape, f"output {output.name!r}")
-        except InvalidInput as error:
-            raise Internal(error.message) from None
-        if output.datatype == "BF16":
-            array = bfloat16_to_float32(array.view(np.uint16))
-        outputs[output.name] = array
-    return Scores(outputs, answer.model_name, answer.model_version, answer.parameters.delta)
+        outputs[output.name] = read_output(data, output.name, output.datatype, output.shape)
+    parameters = answer.parameters
+    return Scores(outputs, answer.model_name, answer.model_version, parameters.delta, request_id)
 
 
-def _check_types(inputs: object, outputs: object) -> None:
-    """Refuse what callers without a type checker pass in place of arrays and names."""
+def read_output(
+    data: memoryview, name: str, datatype: str, shape: Sequence[int]
+) -> NDArray[np.generic]:
+    """Return an output as callers get it, in the form that `Scores` says.
+
+    Raises:
+        Internal: the bytes hold no such tensor.
+    """
+    try:
+        known = msgspec.convert(datatype, Datatype)
+        array = decode_tensor(data, known, shape, f"output {name!r}")
+    except msgspec.ValidationError:
+        raise Internal(f"output {name!r}: unknown datatype {datatype!r}") from None
+    except InvalidInput as error:
+        raise Internal(error.message) from None
+    return bfloat16_to_float32(array.view(np.uint16)) if datatype == "BF16" else array
+
+
+def check_types(inputs: object, outputs: object) -> None:
+    """Refuse what callers without a type checker pass in place of arrays and names.
+
+    Raises:
+        InvalidInput: what and where.
+    """
     if not isinstance(inputs, Mapping):
         raise InvalidInput(
             f"inputs: expected a mapping of names to arrays, got {type(inputs).__name__}"
@@ -141,7 +169,12 @@ def _check_types(inputs: object, outputs: object) -> None:
         raise InvalidInput(f"outputs: expected a list of names, as in [{outputs!r}]")
 
 
-def _datatype(name: str, array: NDArray[np.generic]) -> Datatype:
+def datatype_of_array(name: str, array: NDArray[np.generic]) -> Datatype:
+    """Return what the array of an input is called in the protocol.
+
+    Raises:
+        InvalidInput: nothing.
+    """
     if array.dtype.kind in "SUO":
         return "BYTES"
     if array.dtype.name == "bfloat16":
