@@ -19,8 +19,6 @@ NOT_SUPPORTED: Final[Mapping[str, str]] = {
     "tls.client_ca_file": "TLS is not supported yet: end it in a proxy before the server",
     "grpc_engine": "only the grpcio engine is supported yet",
     "gpu.standby_worker": "GPU workers are not supported yet",
-    "feature_log.sample": "feature logging is not supported yet",
-    "feature_log.dir": "feature logging is not supported yet",
 }
 """Dotted name -> why a value other than the default is refused."""
 

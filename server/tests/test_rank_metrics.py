@@ -3,6 +3,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from anabranch_runtime.counters import CountersPage, CountersReader
+from anabranch_runtime.ranking.feature_program import COUNTS as COUNT_NAMES
 from anabranch_server.metrics import RequestCounters, create_page, exposition
 from anabranch_testing.catalogs import OwnCatalog
 
@@ -79,3 +80,31 @@ def test_series_go_with_their_model_and_may_come_again(
     assert ("anabranch_rank_nan_scores_total", (("model", "ctr"),)) not in found
     assert found["anabranch_feature_values_total", at("tags", "other")] == 7
     assert values(page)["anabranch_feature_values_total", at("tags")] == 7
+
+
+def test_any_number_of_features_is_counted(page: CountersPage, counters: RequestCounters) -> None:
+    features = tuple(f"f{number}" for number in range(40))
+    counts = np.arange(200, dtype=np.int64).reshape(40, 5)
+
+    counters.ranked("ctr", features, counts, 3)
+
+    found = values(page)
+    assert found["anabranch_rank_nan_scores_total", (("model", "ctr"),)] == 3
+    for number, feature in enumerate(features):
+        for column, count in enumerate(COUNT_NAMES):
+            assert found[f"anabranch_feature_{count}_total", at(feature)] == 5 * number + column
+
+
+def test_requests_of_the_feature_log_are_counted_until_their_model_is_gone(
+    page: CountersPage, counters: RequestCounters
+) -> None:
+    counters.feature_log("ctr", "written", 3)
+    counters.feature_log("ctr", "written", 2)
+    counters.feature_log("ctr", "dropped", 1)
+
+    name = "anabranch_feature_log_requests_total"
+    assert values(page)[name, (("model", "ctr"), ("result", "written"))] == 5
+    assert values(page)[name, (("model", "ctr"), ("result", "dropped"))] == 1
+
+    counters.retire("ctr", None)
+    assert not [key for key in values(page) if key[0] == name]

@@ -180,7 +180,6 @@ def test_secrets_are_not_printed(tmp_path: Path) -> None:
         ({}, {"ANABRANCH_TLS__CERT_FILE": "/x"}, "ANABRANCH_TLS__CERT_FILE: TLS is not supported"),
         ({}, {"ANABRANCH_AUTH__TOKEN_FILE": "/x"}, "ANABRANCH_AUTH__TOKEN_FILE: tokens are not"),
         ({}, {"ANABRANCH_GPU__STANDBY_WORKER": "true"}, "GPU"),
-        ({}, {"ANABRANCH_FEATURE_LOG__SAMPLE": "0.1"}, "feature logging"),
     ],
 )
 def test_what_is_not_there_yet_is_refused_when_asked_for(
@@ -188,6 +187,23 @@ def test_what_is_not_there_yet_is_refused_when_asked_for(
 ) -> None:
     read = read_settings(flags, environ, None)
     with pytest.raises(Unsupported, match=message):
+        serve_config(read, str(repository), cores=1)
+
+
+def test_a_feature_log_has_a_folder_and_pyarrow(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sample = {"ANABRANCH_FEATURE_LOG__SAMPLE": "0.1"}
+    with pytest.raises(InvalidInput, match="ANABRANCH_FEATURE_LOG__SAMPLE: needs feature_log.dir"):
+        read_settings({}, sample, None)
+    monkeypatch.chdir(tmp_path)
+    read = read_settings({}, {**sample, "ANABRANCH_FEATURE_LOG__DIR": "features"}, None)
+
+    config = serve_config(read, str(repository), cores=1).feature_log
+
+    assert (config.sample, config.dir) == (0.1, tmp_path / "features")
+    monkeypatch.setattr("anabranch_server.settings.find_spec", lambda name: None)
+    with pytest.raises(Unsupported, match="needs pyarrow, which is not installed"):
         serve_config(read, str(repository), cores=1)
 
 

@@ -6,17 +6,14 @@ is no longer loaded can be retired, and their place on the page is used again. A
 loses new series, not requests, and says so once.
 """
 
-import logging
 import threading
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Final, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anabranch_runtime.catalog import Catalog
-from anabranch_runtime.counters import CountersPage, Recorder, Slot
+from anabranch_runtime.counters import CountersPage
 from anabranch_runtime.executor_lookups import LookupCounts
 from anabranch_runtime.observing import DropReason, RestartReason, ShedReason
 from anabranch_runtime.ranking.feature_program import COUNTS
@@ -24,13 +21,11 @@ from anabranch_runtime.requests import Ticket
 from anabranch_runtime.spans import Spans
 from anabranch_server.doors import CutReason, Protocol
 from anabranch_server.feature_log.results import LogResult
-from anabranch_server.metrics.names import METRICS, UNKNOWN_MODEL
+from anabranch_server.metrics.names import UNKNOWN_MODEL
+from anabranch_server.metrics.series import AnyRecorder, ManyRecorder, PageSeries
 from anabranch_server.trace_context import TraceContext
-from anabranch_wire.errors import Unavailable
 
 __all__ = ["ModelCounters", "RequestCounters", "create_page"]
-
-_log = logging.getLogger(__name__)
 
 _STAGES: Final = ("decode", "run", "encode")
 """Stages of a request that are timed, beside the queue; in the order in which they are recorded."""
@@ -40,73 +35,9 @@ _LOOKUP: Final = "lookup"
 _PAGE_BYTES: Final = 32 << 20  # room for thousands of versions; memory is taken as they come
 
 
-class _NoRecorder:
-    """Stands in for the recorder of series that found no room."""
-
-    def record(self, *values: float) -> None:
-        """Forget `values`."""
-
-
-_AnyRecorder = Recorder | _NoRecorder
-
-
 def create_page() -> CountersPage:
     """Return an empty page for the counters of one process."""
     return CountersPage.create(_PAGE_BYTES)
-
-
-class _Series:
-    """Makes recorders on a page from metric names and label values, one caller at a time."""
-
-    def __init__(self, page: CountersPage) -> None:
-        self._page = page
-        self._full = False
-        self._slots: dict[tuple[str, str], set[Slot]] = {}
-
-    def recorder(
-        self,
-        wanted: Mapping[str, tuple[str, ...]],
-        several: Mapping[str, Sequence[tuple[str, ...]]] = MappingProxyType({}),
-    ) -> _AnyRecorder:
-        """Return one recorder for series, in their order.
-
-        Args:
-            wanted: name -> label values.
-            several: the same for metrics of which the recorder has more than one series; they
-                follow the others.
-        """
-        try:
-            slots = [self._slot(name, at) for name, at in wanted.items()]
-            slots += [self._slot(name, at) for name, places in several.items() for at in places]
-            return self._page.recorder(slots)
-        except Unavailable as full:
-            if not self._full:
-                self._full = True
-                _log.error("%s", full.message, extra={"event": "metrics_full"})
-            return _NoRecorder()
-
-    def _slot(self, name: str, values: tuple[str, ...]) -> int:
-        metric = METRICS[name]
-        labels = list(zip(metric.labels, values, strict=True))
-        if metric.kind == "histogram":
-            slot = self._page.histogram(name, labels, metric.bounds)
-        elif metric.kind == "counter":
-            slot = self._page.counter(name, labels)
-        else:
-            slot = self._page.gauge(name, labels)
-        named = dict(labels)
-        if "model" in named:
-            self._slots.setdefault((named["model"], named.get("version", "")), set()).add(slot)
-        return slot
-
-    def retire(self, model: str, version: str | None) -> None:
-        """Take the series of a version, or of all of a model, off the page."""
-        owners = [
-            owner for owner in self._slots if owner[0] == model and version in (None, owner[1])
-        ]
-        for owner in owners:
-            for slot in self._slots.pop(owner):
-                self._page.retire(slot)
 
 
 class RequestCounters:
@@ -116,17 +47,17 @@ class RequestCounters:
     """
 
     def __init__(self, page: CountersPage, catalog: Catalog) -> None:
-        self._series = _Series(page)
+        self._series = PageSeries(page)
         self._catalog = catalog
         self._lock = threading.Lock()
-        self._scored: dict[tuple[str, int, Protocol, bool], _AnyRecorder] = {}
-        self._failed: dict[tuple[str, Protocol, str], _AnyRecorder] = {}
+        self._scored: dict[tuple[str, int, Protocol, bool], AnyRecorder] = {}
+        self._failed: dict[tuple[str, Protocol, str], AnyRecorder] = {}
         self._open: dict[Protocol, int] = {}
-        self._open_recorders: dict[Protocol, _AnyRecorder] = {}
-        self._shed: dict[tuple[str, ShedReason], _AnyRecorder] = {}
-        self._cut: dict[tuple[Protocol, CutReason], _AnyRecorder] = {}
-        self._ranked: dict[tuple[str, tuple[str, ...]], _AnyRecorder] = {}
-        self._logged: dict[tuple[str, LogResult], _AnyRecorder] = {}
+        self._open_recorders: dict[Protocol, AnyRecorder] = {}
+        self._shed: dict[tuple[str, ShedReason], AnyRecorder] = {}
+        self._cut: dict[tuple[Protocol, CutReason], AnyRecorder] = {}
+        self._ranked: dict[tuple[str, tuple[str, ...]], ManyRecorder] = {}
+        self._logged: dict[tuple[str, LogResult], AnyRecorder] = {}
 
     def scored(
         self,
@@ -183,7 +114,7 @@ class RequestCounters:
         """Count what happened to the values of a ranking request; see `RequestObserver`."""
         key = (model, features)
         recorder = self._ranked.get(key) or self._make_ranked(key)
-        recorder.record(nan_scores, *counts.ravel("F").tolist())
+        recorder.record([nan_scores, *counts.ravel("F").tolist()])
 
     def shed(self, model: str, reason: ShedReason) -> None:
         """Count a request refused at the door; see `RequestObserver`."""
@@ -247,7 +178,7 @@ class RequestCounters:
                     del self._logged[logged]
             self._series.retire(model, None if version is None else str(version))
 
-    def _make_scored(self, key: tuple[str, int, Protocol, bool]) -> _AnyRecorder:
+    def _make_scored(self, key: tuple[str, int, Protocol, bool]) -> AnyRecorder:
         model, number, protocol, looks_up = key
         version = str(number)
         stages = (*_STAGES, _LOOKUP) if looks_up else _STAGES
@@ -267,7 +198,7 @@ class RequestCounters:
             self._scored[key] = recorder
         return recorder
 
-    def _make_failed(self, key: tuple[str, Protocol, str]) -> _AnyRecorder:
+    def _make_failed(self, key: tuple[str, Protocol, str]) -> AnyRecorder:
         model, protocol, code = key
         with self._lock:
             recorder = self._series.recorder(
@@ -280,17 +211,14 @@ class RequestCounters:
             self._failed[key] = recorder
         return recorder
 
-    def _make_ranked(self, key: tuple[str, tuple[str, ...]]) -> _AnyRecorder:
+    def _make_ranked(self, key: tuple[str, tuple[str, ...]]) -> ManyRecorder:
         model, features = key
+        wanted: list[tuple[str, tuple[str, ...]]] = [("anabranch_rank_nan_scores_total", (model,))]
+        for count in COUNTS:
+            metric = f"anabranch_feature_{count}_total"
+            wanted += [(metric, (model, feature)) for feature in features]
         with self._lock:
-            recorder = self._series.recorder(
-                {"anabranch_rank_nan_scores_total": (model,)},
-                {
-                    f"anabranch_feature_{count}_total": [(model, name) for name in features]
-                    for count in COUNTS
-                },
-            )
-            self._ranked[key] = recorder
+            recorder = self._ranked[key] = self._series.many(wanted)
         return recorder
 
 
@@ -311,13 +239,13 @@ class ModelCounters:
         self, page: CountersPage, model: str, worker: int, spans: Spans | None = None
     ) -> None:
         self.spans = spans or Spans()
-        self._series = _Series(page)
+        self._series = PageSeries(page)
         self._model = model
         self._worker = worker
         self._lock = threading.Lock()
-        self._batches: dict[tuple[int, int], _AnyRecorder] = {}
-        self._lookups: dict[tuple[str, str], _AnyRecorder] = {}
-        self._waiting: _AnyRecorder | None = None
+        self._batches: dict[tuple[int, int], AnyRecorder] = {}
+        self._lookups: dict[tuple[str, str], AnyRecorder] = {}
+        self._waiting: AnyRecorder | None = None
         # Made at birth: a rate over a counter that first appears with a value misses that value.
         self._shed = {
             reason: self._series.recorder({"anabranch_requests_shed_total": (model, reason)})
@@ -391,7 +319,7 @@ class ModelCounters:
                 self._lookups.clear()
             self._series.retire(self._model, None if version is None else str(version))
 
-    def _make_lookups(self, feature: str, table: str) -> _AnyRecorder:
+    def _make_lookups(self, feature: str, table: str) -> AnyRecorder:
         """Make the recorder of a feature in a table; the lock is held."""
         return self._series.recorder(
             {
@@ -402,7 +330,7 @@ class ModelCounters:
             }
         )
 
-    def _make_batch(self, key: tuple[int, int]) -> _AnyRecorder:
+    def _make_batch(self, key: tuple[int, int]) -> AnyRecorder:
         executor, version = key
         at = (self._model, str(version))
         with self._lock:
