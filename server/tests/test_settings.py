@@ -194,7 +194,9 @@ def test_a_feature_log_has_a_folder_and_pyarrow(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sample = {"ANABRANCH_FEATURE_LOG__SAMPLE": "0.1"}
-    with pytest.raises(InvalidInput, match="ANABRANCH_FEATURE_LOG__SAMPLE: needs feature_log.dir"):
+    with pytest.raises(
+        InvalidInput, match=r"ANABRANCH_FEATURE_LOG__SAMPLE: needs feature_log\.dir"
+    ):
         read_settings({}, sample, None)
     monkeypatch.chdir(tmp_path)
     read = read_settings({}, {**sample, "ANABRANCH_FEATURE_LOG__DIR": "features"}, None)
