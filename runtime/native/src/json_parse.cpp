@@ -1,10 +1,8 @@
 #include <type_traits>
 
-#include "anabranch/cpu.h"
 #include "anabranch/json_numbers.h"
 #include "json_datatypes.h"
-#include "json_decimal.h"
-#include "json_decimal_sse.h"
+#include "json_runs.h"
 #include "json_token.h"
 
 namespace anabranch {
@@ -55,22 +53,6 @@ class ArrayParser {
 };
 
 template <class T>
-using TakeNumbers = json_detail::RunEnd<T> (*)(const char* at, const char* end, T* next,
-                                               T* last) noexcept;
-
-// The fastest way to read a run of numbers on this machine. Integers have no use for SSE: most are
-// read in one word.
-template <class T>
-TakeNumbers<T> fastest() {
-#if defined(__x86_64__)
-  if constexpr (std::is_floating_point_v<T>) {
-    if (cpu::has_sse41()) return json_detail::take_numbers_sse41<T>;
-  }
-#endif
-  return json_detail::take_numbers<json_detail::PortableDecimals, T>;
-}
-
-template <class T>
 void ArrayParser<T>::run() {
   if (peek() != '[') refuse("an array of numbers");
   for (;;) {
@@ -111,7 +93,7 @@ bool ArrayParser<T>::take_common_elements() {
   if constexpr (std::is_same_v<T, bool>) {
     return false;
   } else {
-    static const TakeNumbers<T> take_numbers = fastest<T>();
+    static const json_detail::TakeNumbers<T> take_numbers = json_detail::fastest_run<T>();
     const auto [at, next, behind] = take_numbers(at_, end_, values_ + found_, values_ + count_);
     at_ = at;
     found_ = static_cast<std::size_t>(next - values_);

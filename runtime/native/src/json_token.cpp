@@ -1,81 +1,15 @@
 #include "json_token.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
-#include <cstdint>
 #include <limits>
 #include <type_traits>
 #include <utility>
 
 #include "json_datatypes.h"
+#include "json_number.h"
 
 namespace anabranch::json_detail {
 namespace {
-
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
-// The parts of a number in JSON's grammar; `length` 0 where there is none.
-struct NumberToken {
-  std::size_t length = 0;
-  bool negative = false;
-  bool whole = true;          // neither fraction nor exponent
-  bool leading_zero = false;  // the one fault that deserves its own words
-};
-
-std::size_t digits_at(std::string_view text, std::size_t at) {
-  std::size_t end = at;
-  while (end < text.size() && is_digit(text[end])) ++end;
-  return end - at;
-}
-
-NumberToken measure(std::string_view text) {
-  NumberToken token;
-  token.negative = text.starts_with('-');
-  std::size_t at = token.negative ? 1 : 0;
-  const std::size_t integer_digits = digits_at(text, at);
-  if (integer_digits == 0) return token;
-  if (integer_digits > 1 && text[at] == '0') {
-    token.leading_zero = true;
-    return token;
-  }
-  at += integer_digits;
-  if (at < text.size() && text[at] == '.') {
-    const std::size_t fraction_digits = digits_at(text, at + 1);
-    if (fraction_digits == 0) return token;
-    at += 1 + fraction_digits;
-    token.whole = false;
-  }
-  if (at < text.size() && (text[at] == 'e' || text[at] == 'E')) {
-    std::size_t exponent = at + 1;
-    if (exponent < text.size() && (text[exponent] == '+' || text[exponent] == '-')) ++exponent;
-    const std::size_t exponent_digits = digits_at(text, exponent);
-    if (exponent_digits == 0) return token;
-    at = exponent + exponent_digits;
-    token.whole = false;
-  }
-  token.length = at;
-  return token;
-}
-
-// Is `number`, which is not zero, at least 1? Tells overflow from underflow, where from_chars says
-// only "out of range".
-bool is_large(std::string_view number) {
-  constexpr std::int64_t kFar = std::int64_t{1} << 60;  // beyond any number of digits in memory
-  const std::size_t mark = std::min(number.find_first_of("eE"), number.size());
-  const std::string_view digits = number.substr(0, mark);
-  const auto point = static_cast<std::int64_t>(std::min(digits.find('.'), digits.size()));
-  const auto first = static_cast<std::int64_t>(digits.find_first_of("123456789"));
-  std::int64_t exponent = 0;
-  if (mark < number.size()) {
-    std::string_view power = number.substr(mark + 1);
-    if (power.starts_with('+')) power.remove_prefix(1);
-    exponent = power.starts_with('-') ? -kFar : kFar;  // stays when it does not even fit an int64
-    std::from_chars(power.data(), power.data() + power.size(), exponent);
-    exponent = std::clamp(exponent, -kFar, kFar);
-  }
-  return exponent + point - first > 0;
-}
 
 // Where an element is and what it should be, for the messages.
 template <class T>
@@ -104,7 +38,7 @@ struct Place {
 };
 
 std::size_t read_bool(const Place<bool>& place, bool& value) {
-  const bool zero_or_one = measure(place.text).length == 1 && place.text[0] <= '1';
+  const bool zero_or_one = measure_number(place.text).length == 1 && place.text[0] <= '1';
   value = place.text.starts_with("true") || (zero_or_one && place.text[0] == '1');
   if (zero_or_one) return 1;
   if (value) return 4;
@@ -114,17 +48,10 @@ std::size_t read_bool(const Place<bool>& place, bool& value) {
 
 template <class T>
 std::size_t read_integer(const Place<T>& place, T& value) {
-  const NumberToken token = measure(place.text);
+  const NumberToken token = measure_number(place.text);
   if (token.leading_zero) place.refuse_token("a number without leading zeros");
   if (token.length == 0 || !token.whole) place.refuse_token("an integer");
-  std::string_view digits = place.text.substr(0, token.length);
-  // from_chars knows no sign for unsigned types; -0 is 0 for them too.
-  if (std::is_unsigned_v<T> && token.negative) {
-    if (digits != "-0") place.refuse_range(token.length);
-    digits.remove_prefix(1);
-  }
-  const auto result = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (result.ec != std::errc{}) place.refuse_range(token.length);
+  if (!number_value(place.text.substr(0, token.length), value)) place.refuse_range(token.length);
   return token.length;
 }
 
@@ -139,17 +66,10 @@ std::size_t read_float(const Place<T>& place, T& value) {
     value = meaning;
     return word.size();
   }
-  const NumberToken token = measure(place.text);
+  const NumberToken token = measure_number(place.text);
   if (token.leading_zero) place.refuse_token("a number without leading zeros");
   if (token.length == 0) place.refuse_token("a number");
-  const std::string_view number = place.text.substr(0, token.length);
-  value = 0;
-  const auto result = std::from_chars(number.data(), number.data() + number.size(), value);
-  if (result.ec == std::errc::result_out_of_range) {
-    if (is_large(number)) place.refuse_range(token.length);
-    value = std::copysign(T{0}, token.negative ? T{-1} : T{1});
-  }
-  if (std::isinf(value)) place.refuse_range(token.length);
+  if (!number_value(place.text.substr(0, token.length), value)) place.refuse_range(token.length);
   return token.length;
 }
 
