@@ -24,15 +24,18 @@ from anabranch_graph_opt.reporting.page import html_report
 from anabranch_graph_opt.reporting.report import GraphRole, Report
 from anabranch_graph_opt.running import ModelRunner
 from anabranch_model_store.built_graphs import BuiltGraphs
+from anabranch_model_store.containment import resolve_file
 from anabranch_model_store.cut_tables import SEGMENT_FILE
 from anabranch_model_store.cut_versions import CutVersion, WholeVersion, cut_version
 from anabranch_model_store.folder_names import FolderName, folder_name
 from anabranch_model_store.graph_structures import structure_hash
 from anabranch_model_store.graph_trials import GraphTrial
+from anabranch_model_store.item_tables import check_item_table
 from anabranch_model_store.model_yaml import ModelMeaning
 from anabranch_model_store.onnx_files import OnnxFile, check_onnx_file, external_locations
 from anabranch_model_store.planned_versions import NO_TABLES
 from anabranch_model_store.prepared_stores import StoreSettings
+from anabranch_model_store.ranking_plans import ranking_plan
 from anabranch_model_store.segment_cache import SegmentCache
 from anabranch_model_store.serving_yaml import Deployment
 from anabranch_model_store.supported import check_meaning
@@ -64,7 +67,8 @@ class OptimizeRequest:
     Attributes:
         model: the ONNX file as exported; external data lies beside it.
         folder: where the version folder is to be; missing, or empty.
-        model_yaml: what its inputs, tables and outputs mean; None: nothing is known.
+        model_yaml: what its inputs, tables and outputs mean; None: nothing is known. Vocabularies
+            and item tables that it names lie beside it, and go into the folder.
         min_table_bytes: smaller tables stay in the graph; None: as model.yaml says.
         keeps_original: whether the original goes into the folder too, so that it can be compared
             with again.
@@ -119,6 +123,9 @@ def optimize_folder(
         )
         with malformed_graphs_refused(onnx_file):
             contents = read_contents(onnx_file, files, meaning, NO_TABLES)
+            named = _named_files(request, meaning)
+            ranking_plan(meaning, contents, named, None)
+            check_item_table(meaning, named)
             trial = GraphTrial(contents, meaning, Deployment(), runner)
             model, examples = trial.run(None, NO_TABLES)
             cut = cut_version(
@@ -133,6 +140,8 @@ def optimize_folder(
             )
         if request.model_yaml is not None:
             staging.copy(request.model_yaml, _MODEL_YAML)
+        for file in named.bytes:
+            staging.copy(named.path(file), file)
         writing = _Writing(request, staging, contents, onnx_file, meaning)
         if isinstance(cut, CutVersion):
             outcome = writing.cut(cut)
@@ -251,6 +260,14 @@ def _files_of(model: Path) -> VersionFiles:
     for name in (model.name, *external_locations(model)):
         with suppress(OSError, ValueError):  # what is missing is told when the file is checked
             sizes[name] = (folder / name).stat().st_size
+    return VersionFiles(folder, None, "", MappingProxyType(sizes), MappingProxyType({}))
+
+
+def _named_files(request: OptimizeRequest, meaning: ModelMeaning) -> VersionFiles:
+    """Return the files that model.yaml names, which lie beside it, as if they were a version."""
+    place = request.model if request.model_yaml is None else request.model_yaml
+    folder = place.absolute().parent.resolve()
+    sizes = {name: resolve_file(folder, name).stat().st_size for name in meaning.files}
     return VersionFiles(folder, None, "", MappingProxyType(sizes), MappingProxyType({}))
 
 

@@ -34,7 +34,7 @@ from anabranch_server.worker.builds import Builds
 from anabranch_testing.event_loops import on_loop
 from anabranch_testing.graphs import write_graph
 from anabranch_testing.groups import Collector, Counts, MakeGroup, open_groups
-from anabranch_wire.errors import AnabranchError, Internal, InvalidInput, Unavailable
+from anabranch_wire.errors import AnabranchError, Internal, InvalidInput, NotFound, Unavailable
 from anabranch_wire.names import ModelName
 
 ITEMS: Final = 500
@@ -105,17 +105,19 @@ class Repository:
 
     def with_file(self, split: str) -> "Repository":
         write_version(self.folder)
-        (self.folder / "vocab").mkdir()
-        (self.folder / "vocab" / "items.txt").write_text("\n".join(NAMES))
-        text = YAML.replace("SPLIT", split).replace("VOCABULARY", "file: vocab/items.txt")
-        (self.folder / "model.yaml").write_text(text)
+        self.write_meaning(self.folder, split)
         return self
 
+    def write_meaning(self, folder: Path, split: str) -> None:
+        (folder / "vocab").mkdir()
+        (folder / "vocab" / "items.txt").write_text("\n".join(NAMES))
+        text = YAML.replace("SPLIT", split).replace("VOCABULARY", "file: vocab/items.txt")
+        (folder / "model.yaml").write_text(text)
+
     def planned(self) -> "Repository":
-        """The same, optimised ahead of time; what its vocabulary is, model.yaml says itself."""
+        """The same, optimised ahead of time."""
         path = write_version(self.root / "exported")
-        text = YAML.replace("SPLIT", "auto").replace("VOCABULARY", f"values: {json.dumps(NAMES)}")
-        (self.root / "model.yaml").write_text(text)
+        self.write_meaning(self.root, "auto")
         request = OptimizeRequest(path, self.folder, self.root / "model.yaml")
         assert optimize_folder(request, OrtModelRunner()).lookups
         return self
@@ -274,6 +276,19 @@ def test_a_ranking_that_does_not_fit_refuses_the_version(repository: Repository)
     path.write_text(path.read_text().replace("columns: [1, 2]", "columns: [2, 3]"))
     with pytest.raises(InvalidInput, match=r"ranking: input 'x': features fill columns up to 3"):
         repository.prepare()
+
+
+def test_a_ranking_that_does_not_fit_is_not_optimised(repository: Repository) -> None:
+    path = write_version(repository.root / "exported")
+    repository.write_meaning(repository.root, "auto")
+    meaning = repository.root / "model.yaml"
+    meaning.write_text(meaning.read_text().replace("columns: [1, 2]", "columns: [2, 3]"))
+    with pytest.raises(InvalidInput, match=r"ranking: input 'x': features fill columns up to 3"):
+        optimize_folder(OptimizeRequest(path, repository.folder, meaning), OrtModelRunner())
+    (repository.root / "vocab" / "items.txt").unlink()
+    with pytest.raises(NotFound, match=r"vocab/items\.txt: no such file"):
+        optimize_folder(OptimizeRequest(path, repository.folder, meaning), OrtModelRunner())
+    assert not repository.folder.exists()
 
 
 def test_a_version_without_ranking_has_none(repository: Repository) -> None:

@@ -96,6 +96,13 @@ class ModelMeaning(Document, frozen=True, kw_only=True):
             for name in self.easyrec.features:
                 self._feature(f"easyrec.features[{name!r}]", name)
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Files of the version that it names, each once."""
+        vocabularies = [feature.vocabulary for feature in self.features]
+        named = [one.file for one in vocabularies if one is not None and one.file is not None]
+        return tuple(dict.fromkeys((*named, *(items.file for items in self.item_tables.values()))))
+
     def _check_inputs(self) -> None:
         for name, meaning in self.inputs.items():
             bag = None if meaning.bag is None else self.inputs.get(meaning.bag)
