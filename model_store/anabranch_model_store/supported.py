@@ -137,7 +137,5 @@ def _unavailable_deployment(deployment: Deployment) -> Iterator[str]:
 
 
 def _unavailable_contents(files: VersionFiles, deployment: Deployment) -> Iterator[str]:
-    if files.below("golden", ".json") and deployment.golden == "refuse":
-        yield "golden requests (set golden: off in serving.yaml to serve without that proof)"
     if deployment.deltas.apply == "auto" and has_deltas(files):
         yield "deltas (set deltas: {apply: manual} in serving.yaml to serve without them)"

@@ -307,7 +307,6 @@ def test_doors_that_are_not_open_yet_are_noted(
     [
         ("1/model.yaml", "calibration: {y: {platt: [1, 0]}}", "model.yaml: not available"),
         ("serving.yaml", "executors: {backend: ort-cuda}", "executors.backend: ort-cuda"),
-        ("1/golden/0000.json", "{}", "golden requests (set golden: off"),
         ("1/deltas/00000001/delta.json", "{}", "deltas (set deltas: {apply: manual}"),
     ],
 )
@@ -326,9 +325,19 @@ def test_golden_requests_and_deltas_may_be_left_out_knowingly(
     )
     repository.write("serving.yaml", "golden: warn\ndeltas: {apply: manual}")
     assert repository.prepare(runner).notes == (
-        "golden requests are not run in this release",
         "deltas are not applied in this release",
+        "served though its golden requests fail (golden: warn): golden/0000.json: missing key "
+        "'request'",
     )
+    repository.write("serving.yaml", "golden: off\ndeltas: {apply: manual}")
+    assert repository.prepare(runner).notes == ("deltas are not applied in this release",)
+
+
+def test_a_malformed_golden_request_refuses_its_version(
+    repository: Repository, runner: OrtModelRunner
+) -> None:
+    repository.graph(SCALE).write("1/golden/0000.json", "{}")
+    assert "golden/0000.json: missing key" in refusal(repository, runner, InvalidInput)
 
 
 def test_a_version_that_does_not_fit_is_refused(

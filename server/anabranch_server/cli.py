@@ -14,6 +14,7 @@ import typer
 from anabranch_server.commands.actions import load, reload, rollback, unload, unpin
 from anabranch_server.commands.demo import demo
 from anabranch_server.commands.doctor import doctor
+from anabranch_server.commands.golden import golden
 from anabranch_server.commands.inspect import inspect
 from anabranch_server.commands.optimize import optimize
 from anabranch_server.commands.publish import publish
@@ -43,6 +44,7 @@ _COMMANDS: Final = (
 for command in _COMMANDS:
     app.command()(command)
 app.command(context_settings={"ignore_unknown_options": True})(rows)  # keys may be negative
+app.add_typer(golden)
 
 
 def _print_version(wanted: bool) -> None:
