@@ -14,6 +14,7 @@ import xxhash
 import yaml
 
 from anabranch_model_store.built_graphs import BuiltGraphs
+from anabranch_model_store.golden.cases import read_cases
 from anabranch_model_store.golden.folders import check_golden
 from anabranch_model_store.item_cache import ItemCache
 from anabranch_model_store.optimized_folders import OptimizeRequest, optimize_folder
@@ -22,12 +23,16 @@ from anabranch_model_store.prepared_stores import StoreSettings
 from anabranch_model_store.repository import ModelFolder, VersionFolder
 from anabranch_model_store.segment_cache import SegmentCache
 from anabranch_model_store.serving_yaml import Deployment
+from anabranch_model_store.version_files import verify_version
 from anabranch_publish import publish_version
 from anabranch_publish.tables import Rows
 from anabranch_runtime.backends.ort_runner import OrtModelRunner
 from anabranch_testing.graphs import write_graph
+from anabranch_testing.lengths import length
+from anabranch_testing.mutations import mutated as mutated_bytes
 from anabranch_wire.errors import InvalidInput, Mismatch, NotFound
 from anabranch_wire.names import ModelName
+from anabranch_wire.snapshots import Snapshot
 
 pa: Any = import_module("pyarrow")
 pq: Any = import_module("pyarrow.parquet")
@@ -414,6 +419,29 @@ def test_a_malformed_golden_file_is_named(
     assert caught.value.message.startswith("golden/0000.json: ")
     assert text in caught.value.message
     assert not isinstance(caught.value, Mismatch)
+
+
+@pytest.mark.soak
+def test_damaged_golden_files_are_invalid_input_and_nothing_else(
+    recorded: Any, tmp_path: Path
+) -> None:
+    _, documents = recorded
+    place = tmp_path / "golden"
+    place.mkdir()
+    seeds = [json.dumps(document).encode() for document in documents]
+    tokens = [b"null", b"1e999", b"[[[", b'"keys"', b"\xff", b"-0", b"{}", b"18446744073709551616"]
+    read = 0
+    for data in mutated_bytes(seeds, tokens, length(300, 20_000)):
+        (place / "0000.json").write_bytes(data)
+        files = verify_version(tmp_path, Snapshot(ModelName("m"), 1))
+        try:
+            read_cases(files)
+        except InvalidInput as error:
+            message = error.message
+        else:
+            read, message = read + 1, "golden/0000.json: "
+        assert message.startswith("golden/0000.json: ")
+    assert read
 
 
 def test_a_version_that_cannot_rank_cannot_prove_anything(recorded: Any, tmp_path: Path) -> None:

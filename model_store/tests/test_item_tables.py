@@ -24,6 +24,7 @@ from anabranch_runtime.ranking.item_table import ItemTable
 from anabranch_runtime.ranking.plans import ItemTablePlan
 from anabranch_runtime.ranking.requests import ArrayColumn
 from anabranch_testing.lengths import length
+from anabranch_testing.mutations import mutated
 from anabranch_wire.documents import convert
 from anabranch_wire.errors import AnabranchError, Corrupt, InvalidInput, Unavailable
 from anabranch_wire.names import ModelName
@@ -333,6 +334,22 @@ def test_what_is_no_parquet_file_is_refused(version: Version) -> None:
         path.write_bytes(damaged)
         with pytest.raises(InvalidInput, match=r"items/0000\.parquet: no Parquet file"):
             version.plan(meaning_of(["price"]), version.files())
+
+
+@pytest.mark.soak
+def test_damaged_parquet_files_are_refused_or_read(version: Version) -> None:
+    filled(version)
+    path = version.root / "1" / FILE
+    seed = path.read_bytes()
+    for data in mutated([seed], [b"PAR1", b"\0" * 8, b"\xff" * 8], length(60, 3000)):
+        path.write_bytes(data)
+        try:
+            version.table(meaning_of(), version.files())
+        except InvalidInput as error:
+            message = error.message
+        else:
+            message = FILE
+        assert message.startswith(FILE)
 
 
 def test_ids_of_one_hash_are_told_apart(version: Version, monkeypatch: pytest.MonkeyPatch) -> None:
