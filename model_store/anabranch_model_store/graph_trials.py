@@ -1,11 +1,11 @@
 """Running a version's graph: how its rows flow, and requests that it was seen to compute."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
 from anabranch_graph_opt.example_inputs import ExampleInputs
-from anabranch_graph_opt.running import ModelRunner
+from anabranch_graph_opt.running import Array, ModelRunner
 from anabranch_model_store.examples import Example
 from anabranch_model_store.feature_examples import FeatureExamples
 from anabranch_model_store.model_yaml import ModelMeaning
@@ -92,6 +92,10 @@ class GraphTrial:
         if source is None:
             return model, ()
         return model, made_up_examples(requests.make_up(source), model, runner)
+
+    def answers(self, example: Example) -> Mapping[str, Array]:
+        """Return what the graph answers to a request, output name -> array."""
+        return self.runner.run(self.contents.onnx_file.path, example.inputs)
 
     def _requests(self, rows: StoreTrial | None, tables: VersionTables) -> _Requests:
         contents = self.contents

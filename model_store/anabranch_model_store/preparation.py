@@ -38,6 +38,7 @@ from anabranch_model_store.reduced_versions import (
     reduce_version,
 )
 from anabranch_model_store.repository import ModelFolder
+from anabranch_model_store.score_plans import check_scores
 from anabranch_model_store.serving_yaml import Deployment
 from anabranch_model_store.store_trials import StoreTrial
 from anabranch_model_store.supported import (
@@ -176,6 +177,8 @@ def prepare_version(
             runner = _without_tables(contents, runner)
         trial = GraphTrial(contents, meaning, deployment, runner)
         model, examples = trial.run(rows, tables)
+        if ranking is not None and examples:
+            check_scores(ranking, model.outputs, partial(trial.answers, examples[0]))
         cut = None
         if is_cut and store is not None:
             source = graph_source(onnx_file, files)
@@ -198,7 +201,7 @@ def prepare_version(
         weight_bytes = cut.weight_bytes
     elif isinstance(reduced, ReducedVersion):
         model, weight_bytes = reduced.model, reduced.weight_bytes
-    version = PreparedVersion(
+    prepared_version = PreparedVersion(
         snapshot=snapshot,
         model=model,
         store=prepared,
@@ -215,7 +218,7 @@ def prepare_version(
         ranking=ranking,
         notes=tuple(_notes(files, meaning, deployment, model.rows, tables, cut, reduced)),
     )
-    return _proven(version, files)
+    return _proven(prepared_version, files)
 
 
 def _planned(

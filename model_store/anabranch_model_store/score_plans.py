@@ -1,15 +1,16 @@
 """What scores are made of: heads of the graph, how they are put together, and their corrections."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from anabranch_graph_opt.running import Array
 from anabranch_model_store.model_yaml import ModelMeaning, Score
-from anabranch_runtime.ranking.plans import CalibrationPlan
+from anabranch_runtime.ranking.plans import CalibrationPlan, RankingPlan
 from anabranch_wire.errors import InvalidInput
 from anabranch_wire.tensors import TensorSpec
 
-__all__ = ["ScorePlan", "calibrations", "score_plan"]
+__all__ = ["ScorePlan", "calibrations", "check_scores", "score_plan"]
 
 _PLACE: Final = "model.yaml: ranking.score"
 
@@ -50,6 +51,30 @@ def score_plan(score: Score, outputs: Sequence[TensorSpec]) -> ScorePlan:
         "weighted_sum" if summed else "product_of_powers"
     )
     return ScorePlan(score.heads, tuple(factors.values()), formula)
+
+
+def check_scores(
+    plan: RankingPlan, outputs: Sequence[TensorSpec], answers: Callable[[], Mapping[str, Array]]
+) -> None:
+    """Check heads whose declared shape leaves open how many numbers a row has.
+
+    Args:
+        plan: whose heads those are.
+        outputs: of the graph.
+        answers: runs the graph on some rows, once; only where a head is open.
+
+    Raises:
+        InvalidInput: one has not one number for each row.
+    """
+    is_open = {spec.name: len(spec.shape) == 2 and spec.shape[1] == -1 for spec in outputs}
+    heads = [head for head in plan.heads if is_open[head]]
+    found = answers() if heads else {}
+    for head in heads:
+        shape = found[head].shape
+        if shape[1:] not in ((), (1,)):
+            raise InvalidInput(
+                f"{_PLACE}: output {head!r} has {shape[1]} numbers for each row; expected one"
+            )
 
 
 def calibrations(

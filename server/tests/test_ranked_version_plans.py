@@ -1,8 +1,6 @@
 """Ranking of versions: told by a loader, built by a worker; whole, cut, planned, with lookups."""
 
-import json
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,30 +10,17 @@ import onnx
 import pytest
 from numpy.typing import NDArray
 
-from anabranch_model_store.built_graphs import BuiltGraphs
 from anabranch_model_store.optimized_folders import OptimizeRequest, optimize_folder
-from anabranch_model_store.preparation import PreparedVersion, prepare_version
-from anabranch_model_store.prepared_stores import StoreSettings
-from anabranch_model_store.repository import scan_repository
-from anabranch_model_store.segment_cache import SegmentCache
 from anabranch_model_store.store_trials import TrialStore
-from anabranch_model_store.yaml_files import read_deployment
 from anabranch_runtime.backends.ort_cpu import OrtCpuBackend
 from anabranch_runtime.backends.ort_runner import OrtModelRunner
-from anabranch_runtime.ranking.feature_program import ColumnLimits
 from anabranch_runtime.ranking.plans import RankingPlan, VocabularyPlan
-from anabranch_runtime.ranking.requests import Ranked, RankRequest
-from anabranch_runtime.requests import ScoreRequest, Ticket
-from anabranch_runtime.served import ServedVersion
-from anabranch_server.loader.version_plans import version_plan
-from anabranch_server.processes.messages import Found
 from anabranch_server.processes.plans import VersionPlan
-from anabranch_server.worker.builds import Builds
 from anabranch_testing.event_loops import on_loop
 from anabranch_testing.graphs import write_graph
-from anabranch_testing.groups import Collector, Counts, MakeGroup, open_groups
+from anabranch_testing.groups import Counts, MakeGroup, open_groups
+from anabranch_testing.ranked_versions import RankedRepository, built, rank
 from anabranch_wire.errors import AnabranchError, Internal, InvalidInput, NotFound, Unavailable
-from anabranch_wire.names import ModelName
 
 ITEMS: Final = 500
 USERS: Final = 300
@@ -62,7 +47,6 @@ features:
 ranking: {id: item, score: {output: p}, routing_key: user}
 """
 NAMES = [f"item {number} of a list that is too long for a message" for number in range(ITEMS)]
-LIMITS = ColumnLimits(1000, 10000, 10000)
 
 Array = NDArray[Any]
 
@@ -82,26 +66,8 @@ def write_version(folder: Path) -> Path:
     return path
 
 
-class Repository:
-    """One model, a cache, and what a worker is told of its version 1."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.folder = root / "models" / "m" / "1"
-        self.cache = root / "cache"
-
-    def prepare(self) -> PreparedVersion:
-        found = scan_repository(self.root / "models").models[ModelName("m")]
-        settings = StoreSettings(
-            SegmentCache(self.cache / "segments", 1 << 30),
-            BuiltGraphs(self.cache / "cut", 1 << 30),
-        )
-        runner = OrtModelRunner()
-        return prepare_version(found, 1, read_deployment(found.path), runner, store=settings)
-
-    def told(self) -> VersionPlan:
-        found = Found(3, version_plan(self.prepare(), ()), {})
-        return msgspec.msgpack.decode(msgspec.msgpack.encode(found), type=Found).version
+class Repository(RankedRepository):
+    """A model with a vocabulary that is too long for a message."""
 
     def with_file(self, split: str) -> "Repository":
         write_version(self.folder)
@@ -134,34 +100,6 @@ def make_group() -> Iterator[MakeGroup]:
         yield make
 
 
-async def built(make_group: MakeGroup, plan: VersionPlan) -> ServedVersion:
-    """Build a version as a worker does, in a thread of its own."""
-    rows = None if plan.store is None else TrialStore(Path(plan.store.segment)).view
-    return await Builds(60.0).build(make_group(), plan, rows, urgent=True)
-
-
-def rank(served: ServedVersion, user: Mapping[str, Any], candidates: Mapping[str, Any]) -> Ranked:
-    """Rank as a door does."""
-    assert served.ranking is not None
-    request = RankRequest(
-        "json",
-        {name: json.dumps(value).encode() for name, value in user.items()},
-        {name: json.dumps(value).encode() for name, value in candidates.items()},
-    )
-    prepared = served.ranking.prepare(request, LIMITS)
-    sink = Collector()
-    inputs, rows = served.rules.order(prepared.arrays)
-    assert rows == prepared.rows
-    request_made = ScoreRequest(inputs, rows, (), time.monotonic() + 30)
-    ticket = Ticket(request_made, served, sink)
-    served.group.submit(ticket)
-    (done,) = sink.wait(1)
-    assert done.error is None
-    assert done.outputs is not None
-    heads = {name: done.outputs[served.output_index[name]] for name in prepared.heads}
-    return served.ranking.finish(prepared, heads)
-
-
 def scores(user: int, items: list[int], prices: list[float], age: float) -> Array:
     """What the model gives, in NumPy."""
     tables = weights()
@@ -192,7 +130,7 @@ async def test_what_a_loader_found_ranks_in_a_worker(
         ("x", (2,), False),
     ]
 
-    served = await built(make_group, plan)
+    served = await built(make_group(), plan)
 
     items, prices = [7, 499, 0, 250], [0.5, -1.0, 2.0, 0.25]
     found = rank(
@@ -210,7 +148,7 @@ async def test_what_a_loader_found_ranks_in_a_worker(
 async def test_other_rows_leave_the_ranking(repository: Repository, make_group: MakeGroup) -> None:
     plan = repository.with_file("auto").told()
     assert plan.store is not None
-    served = await built(make_group, plan)
+    served = await built(make_group(), plan)
     view = TrialStore(Path(plan.store.segment)).view
 
     assert served.group.with_rows(served, view).ranking is served.ranking
@@ -234,7 +172,7 @@ async def test_a_long_vocabulary_needs_no_repository(
     assert repository.cache in place.parents
     (repository.folder / "vocab" / "items.txt").unlink()
 
-    served = await built(make_group, plan)
+    served = await built(make_group(), plan)
 
     assert len(rank(served, {"user": 1}, {"item": [NAMES[3]], "price": [1]}).scores) == 1
 
@@ -267,7 +205,7 @@ async def test_a_ranking_that_cannot_be_built_fails_the_build(
 ) -> None:
     plan = broken(repository.with_file("auto").told())
     with pytest.raises(kind, match=words):
-        await built(make_group, plan)
+        await built(make_group(), plan)
 
 
 def test_a_ranking_that_does_not_fit_refuses_the_version(repository: Repository) -> None:
@@ -298,3 +236,17 @@ def test_a_version_without_ranking_has_none(repository: Repository) -> None:
     plan = repository.told()
     assert plan.ranking is None
     assert "model.yaml: no door of this release uses features" in plan.notes
+
+
+def test_a_score_of_as_many_numbers_as_it_happens_to_have_is_found_by_running(
+    repository: Repository,
+) -> None:
+    repository.with_file("auto")
+    write_graph(
+        repository.folder,
+        "open (int64[N, 1] user, int64[N] item, float[N, 2] x) => (float[N, M] p) "
+        "<int64[1] last = {1}> { i = Cast <to: int = 1> (item) u = Cast <to: int = 1> (user) "
+        "c = Unsqueeze(i, last) p = Concat <axis: int = 1> (x, c, u) }",
+    )
+    with pytest.raises(InvalidInput, match=r"score: output 'p' has 4 numbers for each row; expec"):
+        repository.prepare()
