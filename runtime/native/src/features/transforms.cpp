@@ -6,6 +6,7 @@
 #include <span>
 #include <type_traits>
 
+#include "features/decimal.h"
 #include "features/found.h"
 #include "features/hashing_farmhash.h"
 #include "features/hashing_murmur3.h"
@@ -32,9 +33,9 @@ void hash_all(std::span<const std::string_view> values, const Modulus& modulus, 
 template <class HashBytes>
 void hash_all(std::span<const std::int64_t> values, const Modulus& modulus, std::int64_t* keys,
               HashBytes&& hash) {
-  char text[kDecimalBytes];
+  DecimalText text;
   for (const std::int64_t value : values) {
-    *keys++ = static_cast<std::int64_t>(modulus.of(hash(decimal_text(value, text))));
+    *keys++ = static_cast<std::int64_t>(modulus.of(hash(text.of(value))));
   }
 }
 
