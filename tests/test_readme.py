@@ -18,10 +18,13 @@ ctr (float[N, 416] x) => (float[N, 1] score)
 SERVE = ".venv/bin/anabranch serve models"
 
 
-README_PYTHON = blocks("README.md", "python")
+RANKING = "open_bandit"  # has tests of its own: test_readme_ranking.py
+README_PYTHON = [code for code in blocks("README.md", "python") if RANKING not in code]
 (START,) = (code for code in blocks("README.md", "") if SERVE in code)
 (LOOK_AFTER,) = (code for code in blocks("README.md", "") if "anabranch publish" in code)
-(CURL,) = (code for code in blocks("README.md", "") if code.startswith("curl"))
+(CURL,) = (
+    code for code in blocks("README.md", "") if code.startswith("curl") and RANKING not in code
+)
 SCORING, PUBLISHING = blocks("clients/python/README.md", "python")
 
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from anabranch_server.demo_requests import RecordedItem, RecordedUser, Recording, Shown
 from open_bandit.features import Inputs, candidate_inputs, hash_key, top_items
 from open_bandit.impressions import ITEMS, Impressions, Items
+from open_bandit.rankings import shortest
 
 __all__ = ["choose_users", "record"]
 
@@ -63,7 +64,7 @@ def _item(items: Items, item_id: int) -> RecordedItem:
     return RecordedItem(
         item_id=item_id,
         groups=cast(tuple[str, str, str], groups),
-        value=_shortest(items.values[item_id]),
+        value=shortest(items.values[item_id]),
         item_features=cast(tuple[int, int, int], keys),
     )
 
@@ -75,7 +76,7 @@ def _user(users: Impressions, row: int, scores: NDArray[np.float32]) -> Recorded
     return RecordedUser(
         time=float(users.times[row]),
         groups=cast(tuple[str, str, str, str], groups),
-        affinity=tuple((int(k), _shortest(affinities[k])) for k in np.flatnonzero(affinities)),
+        affinity=tuple((int(k), shortest(affinities[k])) for k in np.flatnonzero(affinities)),
         user_features=cast(tuple[int, int, int, int], keys),
         top_items=tuple(top_items(affinities[None])[0].tolist()),
         shown=Shown(
@@ -83,11 +84,6 @@ def _user(users: Impressions, row: int, scores: NDArray[np.float32]) -> Recorded
             position=int(users.positions[row]),
             clicked=bool(users.clicks[row]),
         ),
-        expected=tuple(_shortest(score) for score in scores),
+        expected=tuple(shortest(score) for score in scores),
         order=tuple(np.argsort(-scores, kind="stable").tolist()),
     )
-
-
-def _shortest(number: np.float32) -> float:
-    """The float with the fewest digits that becomes `number` again as float32."""
-    return float(str(number))

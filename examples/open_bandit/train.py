@@ -1,4 +1,4 @@
-"""Train, judge, export and record: writes everything that `anabranch demo` serves.
+"""Train, judge, export, prove and record: writes everything that `anabranch demo` serves.
 
 Trained on the days before `SPLIT`, judged on the rest. Run in the folder `examples` as
 `python -m open_bandit.train`; README.md beside this file names the environment.
@@ -9,6 +9,7 @@ import datetime
 import logging
 import shutil
 import tempfile
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -18,10 +19,12 @@ import numpy as np
 
 from anabranch_publish import publish_version
 from anabranch_server.demo_requests import MODEL, Recording
+from open_bandit.catalogue import write_catalogue
 from open_bandit.features import Inputs, impression_inputs
 from open_bandit.fitting import fit, score
+from open_bandit.golden import golden_rankings, write_golden
 from open_bandit.graph import OUTPUT, export, verify
-from open_bandit.impressions import Impressions, read_impressions, read_items
+from open_bandit.impressions import Impressions, Items, read_impressions, read_items
 from open_bandit.network import ClickModel
 from open_bandit.quality import auc, log_loss
 from open_bandit.recording import choose_users, record
@@ -46,8 +49,10 @@ def main() -> None:
     model = fit(inputs, earlier.clicks)
     _judge(model, earlier, later, impression_inputs(later, items))
 
-    recording = record(later.rows(choose_users(later)), items, partial(score, model))
-    _publish(out / "models", model, recording, event_time=float(earlier.times[-1]))
+    users = later.rows(choose_users(later))
+    recording = record(users, items, partial(score, model))
+    release = _Release(model, recording, users, items, event_time=float(earlier.times[-1]))
+    _publish(out / "models", release)
     text = msgspec.json.format(msgspec.json.encode(recording), indent=1)
     (out / "requests.json").write_bytes(text + b"\n")
     print(f"{len(recording.users)} users with {len(recording.items)} candidates each: {out}")
@@ -79,17 +84,35 @@ def _extent(part: Impressions) -> str:
     return f"{first} to {last}: {len(part):,} impressions, {clicks} clicks"
 
 
-def _publish(models: Path, model: ClickModel, recording: Recording, event_time: float) -> None:
-    """Publish version 1 anew: the graph, what it means, and rows to warm up with.
+@dataclass(frozen=True, slots=True)
+class _Release:
+    """What becomes a version.
+
+    Attributes:
+        model: the fitted model.
+        recording: its requests prove the exported graph, and the first becomes the warm-up.
+        users: the impressions of those requests.
+        items: the catalogue.
+        event_time: of the newest impression that the model learned from.
+    """
+
+    model: ClickModel
+    recording: Recording
+    users: Impressions
+    items: Items
+    event_time: float
+
+
+def _publish(models: Path, release: _Release) -> None:
+    """Publish version 1 anew: the graph, what it means, the catalogue, warm-up and golden requests.
 
     Args:
         models: the model repository.
-        model: the fitted model.
-        recording: its requests prove the exported graph, and the first becomes the warm-up.
-        event_time: of the newest impression that it learned from.
+        release: what to publish.
     """
     shutil.rmtree(models / MODEL, ignore_errors=True)
     models.mkdir(parents=True, exist_ok=True)
+    model, recording = release.model, release.recording
     requests = [recording.inputs(user) for user in recording.users]
     one_row = {name: values[:1] for name, values in requests[0].items()}
     with tempfile.TemporaryDirectory() as scratch:
@@ -100,13 +123,19 @@ def _publish(models: Path, model: ClickModel, recording: Recording, event_time: 
         warmup = [Path(scratch) / "ranking.npz", Path(scratch) / "one_row.npz"]
         _write_warmup(warmup[0], model, requests[0])
         _write_warmup(warmup[1], model, one_row)
+        catalogue = Path(scratch) / "0000.parquet"
+        write_catalogue(catalogue, release.items)
+        rankings = golden_rankings(release.users)
+        golden = write_golden(Path(scratch), rankings, release.items, partial(score, model))
         publish_version(
             models / MODEL,
             graph,
             version=1,
             model_yaml=_HERE / "model.yaml",
             warmup=warmup,
-            event_time=event_time,
+            golden=golden,
+            items=[catalogue],
+            event_time=release.event_time,
         )
 
 

@@ -193,7 +193,10 @@ def test_the_version_is_published_with_the_hashes_of_its_files() -> None:
 
     named = {file["path"]: file["sha256"] for file in manifest["files"]}
 
-    assert set(named) == {"model.onnx", "model.yaml", "warmup/ranking.npz", "warmup/one_row.npz"}
+    assert set(named) == {
+        "model.onnx", "model.yaml", "warmup/ranking.npz", "warmup/one_row.npz",
+        "golden/0000.json", "golden/0001.json", "golden/0002.json", "items/0000.parquet",
+    }  # fmt: skip
     for path, digest in named.items():
         assert hashlib.sha256(VERSION.joinpath(path).read_bytes()).hexdigest() == digest, path
 

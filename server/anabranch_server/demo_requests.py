@@ -1,24 +1,45 @@
 """The recorded requests of the demo: real users, all items as candidates, and the expected scores.
 
 `demo_data/requests.json` is written by `examples/open_bandit` and read here; both go through these
-structs, so the file has one definition. Nothing of it needs the trainer's code: the keys are those
-that the trainer made.
+structs, so the file has one definition. Nothing of it needs the trainer's code: requests are made
+of raw values (`ranking`), and the keys are those that the trainer made (`inputs`).
 """
 
 from importlib import resources
 from importlib.resources.abc import Traversable
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["MODEL", "RecordedItem", "RecordedUser", "Recording", "Shown", "demo_data", "load"]
+__all__ = [
+    "MODEL",
+    "RawRanking",
+    "RecordedItem",
+    "RecordedUser",
+    "Recording",
+    "Shown",
+    "demo_data",
+    "load",
+]
 
 MODEL: Final = "open_bandit"
 """Name of the demo's model."""
 
 _FORMAT: Final = 1
+
+
+class RawRanking(NamedTuple):
+    """A ranking request as callers of `:rank` send it.
+
+    Attributes:
+        user: feature -> raw value.
+        candidates: feature -> raw values, one for each candidate.
+    """
+
+    user: dict[str, object]
+    candidates: dict[str, list[object]]
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -92,6 +113,23 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         """
         if self.format != _FORMAT:
             raise ValueError(f"format {self.format}: expected {_FORMAT}")
+
+    def ranking(self, user: RecordedUser) -> RawRanking:
+        """Ask for every item for `user`.
+
+        Item features are left to the server's item table; users without past clicks send neither
+        `clicked_items` nor `affinity`, and defaults stand for them.
+        """
+        features: dict[str, object] = {
+            f"user_feature_{k}": group for k, group in enumerate(user.groups)
+        }
+        features["position"] = self.position
+        candidates: dict[str, list[object]] = {"item_id": [item.item_id for item in self.items]}
+        if user.affinity:
+            clicks = dict(user.affinity)
+            features["clicked_items"] = [key - 1 for key in user.top_items if key]
+            candidates["affinity"] = [clicks.get(item.item_id, 0.0) for item in self.items]
+        return RawRanking(features, candidates)
 
     def inputs(self, user: RecordedUser) -> dict[str, NDArray[np.int64] | NDArray[np.float32]]:
         """Model inputs that score every item for `user`, one row an item.

@@ -17,16 +17,24 @@ from anabranch_server import demo, demo_requests
 def rankings() -> list[demo.Ranking]:
     graph = demo_requests.demo_data() / "models" / demo_requests.MODEL / "1" / "model.onnx"
     session = onnxruntime.InferenceSession(graph.read_bytes(), providers=["CPUExecutionProvider"])
+    recording = demo_requests.load()
+    users = iter(recording.users)
 
-    def score(inputs: demo.Inputs) -> NDArray[np.float32]:
-        return cast(NDArray[np.float32], session.run(["click"], dict(inputs))[0])[:, 0]
+    def door(request: demo_requests.RawRanking) -> demo.Answer:
+        user = next(users)
+        assert request == recording.ranking(user)
+        found = session.run(["click"], dict(recording.inputs(user)))[0]
+        scores = cast(NDArray[np.float32], found)[:, 0]
+        order = np.argsort(-scores, kind="stable")
+        return demo.Answer(order, scores[order])
 
-    return list(demo.rank(demo_requests.load(), score))
+    return list(demo.rank(recording, door))
 
 
 def printed(rankings: list[demo.Ranking]) -> str:
     out = io.StringIO()
-    demo.print_rankings(Console(file=out, width=100, highlight=False), rankings)
+    doors = {"HTTP": rankings, "gRPC": rankings}
+    demo.print_rankings(Console(file=out, width=100, highlight=False), doors)
     return out.getvalue()
 
 
@@ -67,7 +75,8 @@ def test_output_to_a_file_is_plain_and_narrow(rankings: list[demo.Ranking]) -> N
 
     assert "\x1b" not in text
     assert max(len(line) for line in text.splitlines()) <= 100
-    assert "20 requests of 80 items" in text
+    assert "20 requests of 80 items over HTTP" in text
+    assert "20 requests of 80 items over gRPC" in text
 
 
 def test_scores_that_differ_are_called_different(rankings: list[demo.Ranking]) -> None:
@@ -77,3 +86,24 @@ def test_scores_that_differ_are_called_different(rankings: list[demo.Ranking]) -
     assert "scores NOT as recorded at training: largest difference 1e-03" in printed(
         [wrong, *rankings[1:]]
     )
+
+
+def test_an_item_without_a_score_is_a_difference(rankings: list[demo.Ranking]) -> None:
+    scores = rankings[0].scores.copy()
+    scores[3] = np.nan
+
+    assert replace(rankings[0], scores=scores).difference == np.inf
+
+
+def test_users_without_past_clicks_leave_that_to_defaults() -> None:
+    recording = demo_requests.load()
+    with_clicks = next(user for user in recording.users if user.affinity)
+    without = next(user for user in recording.users if not user.affinity)
+    item_id, clicks = with_clicks.affinity[0]
+
+    asked = recording.ranking(with_clicks)
+
+    assert item_id in cast(list[int], asked.user["clicked_items"])
+    assert asked.candidates["affinity"][item_id] == clicks
+    assert "clicked_items" not in recording.ranking(without).user
+    assert set(recording.ranking(without).candidates) == {"item_id"}

@@ -33,7 +33,12 @@ def demo(
             demo_server(repository) as server,
         ):
             at = server.ready
-            urls = DemoUrls(f"http://{at.http}", f"http://{at.metrics}", f"http://{at.admin}")
+            urls = DemoUrls(
+                http=f"http://{at.http}",
+                grpc=f"grpc://{at.grpc}",
+                metrics=f"http://{at.metrics}",
+                admin=f"http://{at.admin}",
+            )
             as_recorded = run_demo(urls, sys.stdout)
             sys.stdout.flush()
             if not as_recorded:
