@@ -85,14 +85,17 @@ class ItemColumn:
             IndexError: there is no such row.
         """
         missing = rows < 0
+        if not missing.any():
+            return self._taken(rows, None)
         if missing.all():
             return self._nothing(len(rows))
         return self._taken(np.maximum(rows, 0), missing)
 
-    def _taken(self, rows: NDArray[np.int64], missing: NDArray[np.bool_]) -> ArrayColumn:
+    def _taken(self, rows: NDArray[np.int64], gone: NDArray[np.bool_] | None) -> ArrayColumn:
         if self.validity is not None:
-            missing = missing | (self.validity.take(rows >> 3) >> (rows & 7) & 1 == 0)
-        gone = missing if missing.any() else None
+            null = self.validity.take(rows >> 3) >> (rows & 7) & 1 == 0
+            if null.any():
+                gone = null if gone is None else gone | null
         marks = None if gone is None else gone.view(np.uint8)
         if self.offsets is None:
             return self._fixed(rows, gone, marks)
@@ -119,6 +122,11 @@ class ItemColumn:
         if self.texts is not None:
             values, offsets = self._picked(rows, gone)
             return ArrayColumn(values, offsets, missing=marks)
+        if self.form.width == 1:
+            values = self.values.take(rows)
+            if gone is not None:
+                values[gone] = 0
+            return ArrayColumn(values, missing=marks)
         wide = self.values.reshape(-1, self.form.width).take(rows, axis=0)
         if gone is not None:
             wide[gone] = 0

@@ -18,6 +18,8 @@ _HALF: Final = np.uint64(32)
 _FACTORS: Final = (np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53))
 """Of the finaliser of MurmurHash3 (Austin Appleby), which maps 64 bits to 64 bits one to one."""
 _WORD: Final = 8
+_PIECE: Final = 1 << 20
+"""Bytes that are compared at a time."""
 _MASKS: Final = np.array([2 ** (8 * size) - 1 for size in range(_WORD + 1)], np.uint64)
 """By the bytes of a word that count."""
 
@@ -40,12 +42,15 @@ def hash_strings(column: ArrayColumn, seed: int, longest: int) -> NDArray[np.uin
     lengths = np.diff(column.offsets)
     lengths = np.where(lengths > longest, 0, lengths)
     hashes = _mixed(lengths.view(np.uint64) ^ np.uint64(seed))
-    rows = np.flatnonzero(lengths)
-    at = 0
-    while len(rows):
-        hashes[rows] = _mixed(hashes[rows] ^ words.take(rows, at))
-        at += 1
-        rows = rows[lengths[rows] > at * _WORD]
+    begins = column.offsets[:-1]
+    for at in range(-(-int(lengths.max(initial=0)) // _WORD)):
+        left = lengths - at * _WORD
+        rows = np.flatnonzero(left > 0)
+        if len(rows) == len(hashes):
+            hashes = _mixed(hashes ^ words.take(begins + at * _WORD, left))
+        else:
+            places = begins[rows] + at * _WORD
+            hashes[rows] = _mixed(hashes[rows] ^ words.take(places, left[rows]))
     return hashes
 
 
@@ -55,16 +60,18 @@ def same_strings(
     """Return whether strings `rows` of one column are those of `others` of another, one by one."""
     assert left.offsets is not None
     assert right.offsets is not None
-    lengths = left.offsets[rows + 1] - left.offsets[rows]
-    same: NDArray[np.bool_] = lengths == right.offsets[others + 1] - right.offsets[others]
-    words, other_words = _Words(left), _Words(right)
-    open_ = np.flatnonzero(same & (lengths > 0))
-    at = 0
-    while len(open_):
-        alike = words.take(rows[open_], at) == other_words.take(others[open_], at)
-        same[open_[~alike]] = False
-        at += 1
-        open_ = open_[alike & (lengths[open_] > at * _WORD)]
+    begins, other_begins = left.offsets.take(rows), right.offsets.take(others)
+    lengths = left.offsets.take(rows + 1) - begins
+    same: NDArray[np.bool_] = lengths == right.offsets.take(others + 1) - other_begins
+    at = np.flatnonzero(same & (lengths > 0))
+    step = max(1, _PIECE // int(lengths.max(initial=1)))
+    for first in range(0, len(at), step):
+        part = at[first : first + step]
+        sizes = lengths[part]
+        differ = _bytes(left, begins[part], sizes) != _bytes(right, other_begins[part], sizes)
+        if differ.any():
+            starts = np.cumsum(sizes) - sizes
+            same[part[np.logical_or.reduceat(differ, starts)]] = False
     return same
 
 
@@ -127,26 +134,33 @@ def _is_before(
     return before & (rows < len(table))
 
 
+def _bytes(
+    column: ArrayColumn, begins: NDArray[np.int64], sizes: NDArray[np.int64]
+) -> NDArray[np.uint8]:
+    """Return the bytes of strings, one string after another; a view where they lie like that."""
+    values = column.values.view(np.uint8)
+    first, end = int(begins[0]), int(begins[-1] + sizes[-1])
+    if (begins[1:] == (begins + sizes)[:-1]).all():
+        return values[first:end]
+    return values.take(spans(begins, sizes))
+
+
 class _Words:
     """Strings of a column as words of 8 bytes, the last of each filled up with zeros."""
 
     def __init__(self, column: ArrayColumn) -> None:
-        assert column.offsets is not None
         values = column.values.view(np.uint8)
         if len(values) < _WORD:
             values = np.concatenate([values, np.zeros(_WORD, np.uint8)])
-        self._offsets = column.offsets
         self._last = len(values) - _WORD
         # A word at every byte; whoever takes some of them copies no others.
         self._every: NDArray[np.uint64] = np.ndarray(
             (self._last + 1,), np.uint64, values, strides=(1,)
         )
 
-    def take(self, rows: NDArray[np.int64], at: int) -> NDArray[np.uint64]:
-        """Return word `at` of strings that have one."""
-        begins, ends = self._offsets.take(rows), self._offsets.take(rows + 1)
-        places = begins + at * _WORD if at else begins
+    def take(self, places: NDArray[np.int64], left: NDArray[np.int64]) -> NDArray[np.uint64]:
+        """Return the words at some places, of strings that have so many bytes left from there."""
         from_ = np.minimum(places, self._last)
         words = self._every[from_] >> ((places - from_) << 3).view(np.uint64)
-        words &= _MASKS.take(ends - places, mode="clip")
+        words &= _MASKS.take(left, mode="clip")
         return words
