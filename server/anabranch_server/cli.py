@@ -18,6 +18,7 @@ from anabranch_server.commands.golden import golden
 from anabranch_server.commands.inspect import inspect
 from anabranch_server.commands.optimize import optimize
 from anabranch_server.commands.publish import publish
+from anabranch_server.commands.rank import rank
 from anabranch_server.commands.rows import rows
 from anabranch_server.commands.score import score
 from anabranch_server.commands.serve import serve
@@ -37,8 +38,8 @@ app = typer.Typer(
 )
 
 _COMMANDS: Final = (
-    serve, demo, score, optimize, publish, verify, inspect, status, load, unload, reload, rollback,
-    unpin, doctor,
+    serve, demo, rank, score, optimize, publish, verify, inspect, status, load, unload, reload,
+    rollback, unpin, doctor,
 )  # fmt: skip
 
 for command in _COMMANDS:

@@ -19,6 +19,7 @@ CONTRACT_FLAGS = CONTRACT.split()
 COMMANDS = [
     "serve",
     "demo",
+    "rank",
     "score",
     "optimize",
     "publish",

@@ -7,6 +7,7 @@ from anabranch_client.infer_bodies import Scores
 from anabranch_client.options import ClientOptions
 from anabranch_client.policy.balancing import EjectionRules
 from anabranch_client.policy.budgets import BudgetRules
+from anabranch_client.policy.courses import CallCounts
 from anabranch_client.policy.hedging import HedgeRules
 from anabranch_client.policy.retrying import RetryRules
 from anabranch_client.rankings import Explanation, Missed, Ranking
@@ -15,6 +16,7 @@ from anabranch_client.requests import ModelMetadata
 __all__ = [
     "AsyncClient",
     "BudgetRules",
+    "CallCounts",
     "Client",
     "ClientOptions",
     "EjectionRules",

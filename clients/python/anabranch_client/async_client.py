@@ -14,6 +14,7 @@ from anabranch_client.calls import Call
 from anabranch_client.http_requests import HttpRequests
 from anabranch_client.infer_bodies import Scores
 from anabranch_client.options import ClientOptions
+from anabranch_client.policy import CallCounts
 from anabranch_client.rank_options import rank_options
 from anabranch_client.rankings import Ranking
 from anabranch_client.requests import ModelMetadata, RequestIds, Requests, checked_timeout, target
@@ -188,6 +189,10 @@ class AsyncClient:
         request_id = self._ids.request_id()
         call = self._requests.ready(request_id)
         return await self._run(call, request_id, self._options.timeout_s)
+
+    def counts(self) -> CallCounts:
+        """Return what was sent until now. Any thread."""
+        return self._policy.counts()
 
     async def _run(self, call: Call[T], request_id: str, limit_s: float) -> T:
         try:

@@ -3,6 +3,7 @@
 Neither pandas nor pyarrow is imported: their objects are known by what they can do.
 """
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeGuard
@@ -224,4 +225,5 @@ def _has_length(value: object) -> TypeGuard[Collection[object]]:
 
 
 def _shown(value: object) -> str:
-    return repr(value)[:80]
+    """Show a value as the server would, which reads JSON."""
+    return json.dumps(value, default=repr)[:80]

@@ -38,7 +38,7 @@ class GrpcTransport:
         for channel in closed:
             channel.close()
 
-    def method(self, endpoint: int, path: str) -> grpc.UnaryUnaryMultiCallable[bytes, bytes]:
+    def method(self, endpoint: int, path: str) -> "grpc.UnaryUnaryMultiCallable[bytes, bytes]":
         """Return what calls a method, bytes in and bytes out."""
         return self._channels[endpoint].unary_unary(path, None, None)
 

@@ -78,7 +78,7 @@ def decode_ranking(body: bytes, request_id: str) -> Ranking:
             explanation=None if answer.explain is None else answer.explain.value(),
             request_id=request_id,
         )
-    except (ValueError, OverflowError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise Internal(f"the answer is not that of a rank call: {error}") from None
 
 
@@ -123,7 +123,7 @@ class _Answer(msgspec.Struct):
     positions: list[int]
     model_version: str = ""
     delta: int = 0
-    outputs: dict[str, list[float] | list[list[float]]] = msgspec.field(default_factory=dict)
+    outputs: dict[str, list[object]] = msgspec.field(default_factory=dict)
     explain: _Explain | None = None
     bad_candidates: list[_Bad] = msgspec.field(default_factory=list)
 

@@ -69,7 +69,7 @@ def decode_ranking(body: bytes, request_id: str) -> Ranking:
         answer = RankResponse.FromString(body)
         scores = np.frombuffer(answer.scores, "<f4")
         outputs = {
-            name: _floats(column).reshape(len(scores), -1)
+            name: _floats(column).reshape(len(scores), -1 if len(scores) else 1)
             for name, column in answer.outputs.items()
         }
         return Ranking(
@@ -93,9 +93,9 @@ def decode_ranking(body: bytes, request_id: str) -> Ranking:
 def _explanation(answer: RankResponse) -> Explanation:
     explain = answer.explain
     return Explanation(
-        explain.step,
-        explain.event_time,
-        explain.age_s,
+        explain.step or None,  # 0 is what is not there
+        explain.event_time or None,
+        explain.age_s if explain.event_time else None,
         {
             name: Missed(missed.keys, missed.user, tuple(missed.candidates))
             for name, missed in explain.missed.items()

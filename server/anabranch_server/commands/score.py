@@ -1,7 +1,5 @@
-"""`anabranch score FILE --url URL`: send one recorded request and print the answer."""
+"""`anabranch score FILE --url URL`: send one recorded scoring request and print the answer."""
 
-import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -30,41 +28,16 @@ def score(
     as_json: Annotated[bool, typer.Option("--json", help="Print on one line.")] = False,
 ) -> None:
     """Score the rows of a request file."""
+    import json
     from urllib.parse import quote
 
     from anabranch_server.commands.http_json import call
-    from anabranch_server.commands.output import fail, print_json
+    from anabranch_server.commands.sent import chosen_model, print_answer, read_request
 
-    try:
-        text = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
-        request = json.loads(text)
-    except OSError as error:
-        fail(f"{file}: {error.strerror}")
-    except ValueError as error:
-        fail(f"{file}: not JSON: {error}")
-    if not isinstance(request, dict):
-        fail(f"{file}: expected an object with `inputs`")
-    named = request.pop("model_name", None)
-    selector = version or request.pop("model_version", None)
-    name = model or (named if isinstance(named, str) else _only_model(url))
+    request = read_request(file, "`inputs`")
+    name, selector = chosen_model(request, url, model, version)
     place = f"/v2/models/{quote(name, safe='')}"
     if selector:
-        place += f"/versions/{quote(str(selector), safe='')}"
+        place += f"/versions/{quote(selector, safe='')}"
     answer = call(url, f"{place}/infer", json.dumps(request).encode())
-    if not answer.ok:
-        fail(answer.error)
-    print_json(answer.value, compact=as_json)
-
-
-def _only_model(url: str) -> str:
-    """Return the name of the server's model if it has exactly one."""
-    from anabranch_server.commands.http_json import call
-    from anabranch_server.commands.output import fail
-
-    answer = call(url, "/v2/models")
-    names = answer.value.get("models") if isinstance(answer.value, dict) else None
-    if not answer.ok or not isinstance(names, list):
-        fail(f"{url}: {answer.error}")
-    if len(names) != 1:
-        fail(f"name the model with --model; the server has {', '.join(names) or 'none'}", code=2)
-    return str(names[0])
+    print_answer(answer, compact=as_json)

@@ -6,7 +6,15 @@ and asyncio, HTTP and gRPC) share it.
 """
 
 from anabranch_client.policy.balancing import EjectionRules
-from anabranch_client.policy.courses import Attempt, CallPolicy, Course, Fail, Start, Wait
+from anabranch_client.policy.courses import (
+    Attempt,
+    CallCounts,
+    CallPolicy,
+    Course,
+    Fail,
+    Start,
+    Wait,
+)
 from anabranch_client.policy.failures import AttemptFailed, Blame, Failure, failure_of
 from anabranch_client.policy.hedging import HedgeRules
 from anabranch_client.policy.retrying import RetryRules
@@ -15,6 +23,7 @@ __all__ = [
     "Attempt",
     "AttemptFailed",
     "Blame",
+    "CallCounts",
     "CallPolicy",
     "Course",
     "EjectionRules",

@@ -16,7 +16,7 @@ from anabranch_client.policy.hedging import HedgeRules, Latencies
 from anabranch_client.policy.retrying import RetryRules, backoff_s
 from anabranch_wire.errors import AnabranchError, DeadlineExceeded
 
-__all__ = ["Attempt", "CallPolicy", "Course", "Fail", "Start", "Step", "Wait"]
+__all__ = ["Attempt", "CallCounts", "CallPolicy", "Course", "Fail", "Start", "Step", "Wait"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,21 @@ class Fail:
 Step = Start | Wait | Fail
 
 
+@dataclass(frozen=True, slots=True)
+class CallCounts:
+    """What a client sent since it was made.
+
+    Attributes:
+        requests: calls.
+        retries: attempts after one that failed.
+        hedges: attempts beside one that took long.
+    """
+
+    requests: int
+    retries: int
+    hedges: int
+
+
 class CallPolicy:
     """What the calls of one client share. Any thread may use it.
 
@@ -88,6 +103,7 @@ class CallPolicy:
         self._hedge_budget: Final = Budget(hedges.budget(), now) if hedges is not None else None
         self._latencies: Final = Latencies()
         self._chance: Final = chance
+        self._requests = self._retried = self._hedged = 0
 
     def begin(self, now: float, deadline: float, *, hedged: bool) -> "Course":
         """Count a request and return its course.
@@ -98,11 +114,17 @@ class CallPolicy:
             hedged: whether it may be sent twice, if the client does that at all.
         """
         with self._lock:
+            self._requests += 1
             self._retry_budget.earn()
             if self._hedge_budget is not None:
                 self._hedge_budget.earn()
         delay_s = self._hedge_delay_s() if hedged else None
         return Course(self, now, deadline, self._retries.attempts, delay_s)
+
+    def counts(self) -> CallCounts:
+        """Return what was sent until now."""
+        with self._lock:
+            return CallCounts(self._requests, self._retried, self._hedged)
 
     @property
     def hedges(self) -> bool:
@@ -123,12 +145,18 @@ class CallPolicy:
         with self._lock:
             wait_s = backoff_s(self._retries, retry, self._chance())
             moment = now + self._balancer.rest_s(now) + wait_s
-            return moment if moment < deadline and self._retry_budget.spend(now) else None
+            if moment >= deadline or not self._retry_budget.spend(now):
+                return None
+            self._retried += 1
+            return moment
 
     def take_hedge(self, now: float) -> bool:
         """Return whether a hedge is within the budget, and count it."""
         with self._lock:
-            return self._hedge_budget is not None and self._hedge_budget.spend(now)
+            if self._hedge_budget is None or not self._hedge_budget.spend(now):
+                return False
+            self._hedged += 1
+            return True
 
     def give_back(
         self, attempt: Attempt, now: float, failure: Failure | None, *, cancelled: bool = False
