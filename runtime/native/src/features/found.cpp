@@ -1,7 +1,6 @@
 #include "found.h"
 
 #include <algorithm>
-#include <cstddef>
 
 namespace anabranch::features {
 
@@ -13,5 +12,13 @@ std::string shortened(std::string_view text) {
 }
 
 std::string quoted(std::string_view text) { return '"' + shortened(text) + '"'; }
+
+std::string expected_got(const std::string& expected, const std::string& got) {
+  return "expected " + expected + ", got " + got;
+}
+
+std::string counted(std::size_t count, const char* what) {
+  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+}
 
 }  // namespace anabranch::features

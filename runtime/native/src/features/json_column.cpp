@@ -14,14 +14,6 @@
 namespace anabranch::features {
 namespace {
 
-std::string expected_got(const std::string& expected, const std::string& got) {
-  return "expected " + expected + ", got " + got;
-}
-
-std::string counted(std::size_t count, const char* what) {
-  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
-}
-
 // Reads one column whose values are of T.
 template <class T>
 class ColumnReader {

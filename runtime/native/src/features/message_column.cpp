@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "found.h"
+#include "message_column_fields.h"
 #include "message_column_wire.h"
 #include "utf8.h"
 
@@ -19,27 +20,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "numbers are taken as they are sent");
 
-// Fields of anabranch.v1.Column, and values of its Type.
-enum : std::uint32_t {
-  kType = 1,
-  kRaw = 2,
-  kInt64s = 3,
-  kFloats = 4,
-  kStrings = 5,
-  kLengths = 6,
-  kWeights = 7
-};
-enum : std::int32_t { kNoType = 0, kTypeInt64 = 1, kTypeFloat32 = 2, kTypeString = 3 };
-
 using Problem = std::optional<std::string>;
-
-std::string expected_got(const std::string& expected, const std::string& got) {
-  return "expected " + expected + ", got " + got;
-}
-
-std::string counted(std::size_t count, const char* what) {
-  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
-}
 
 // `bytes` as numbers: a view of them, or where they are not aligned of a copy in `storage`.
 // A last one that is not whole is left out.
@@ -69,7 +50,7 @@ std::string type_name(std::int32_t type) {
   }
 }
 
-// A message that is being read. Its lists of values are those of the storage.
+// A message whose fields were read; its lists of values are those of the storage.
 class ColumnReader {
  public:
   ColumnReader(const ColumnForm& form, bool one_row, const ColumnLimits& limits,
@@ -80,10 +61,6 @@ class ColumnReader {
   Problem read(std::string_view bytes, RawColumn& column);
 
  private:
-  void take_fields(std::string_view bytes);
-  void take_int64s(std::string_view packed);
-  void take_floats(std::string_view packed);
-  void take_string(std::string_view text);
   Problem check_values() const;
   std::size_t take_values(RawColumn& column);
   Problem take_rows(std::size_t values, RawColumn& column);
@@ -92,101 +69,25 @@ class ColumnReader {
   void check_texts(RawColumn& column);
   void check_row(std::size_t row, std::size_t begin, std::size_t end);
   void drop_rows(RawColumn& column, std::span<const Fault> faults);
-  void limit_values(std::size_t more, std::size_t count) const;
 
   const ColumnForm& form_;
   const bool one_row_;
   const ColumnLimits& limits_;
   ColumnStorage& storage_;
   std::vector<Fault>& faults_;
-  std::int32_t type_ = kNoType;
-  std::string_view raw_;
-  std::string_view lengths_;
-  std::string_view weights_;
+  ColumnFields fields_;
 };
 
 Problem ColumnReader::read(std::string_view bytes, RawColumn& column) {
-  take_fields(bytes);
+  fields_ = take_column_fields(bytes, limits_, storage_);
   if (Problem problem = check_values()) return problem;
   column.type = form_.type;
   const std::size_t values = take_values(column);
   if (Problem problem = take_rows(values, column)) return problem;
   if (Problem problem = take_weights(values, column)) return problem;
-  if (form_.type == ValueType::kString) check_texts(column);
+  // Bytes of ASCII alone, tags and lengths with them, need no look at each string.
+  if (form_.type == ValueType::kString && !is_ascii(bytes)) check_texts(column);
   return std::nullopt;
-}
-
-void ColumnReader::take_fields(std::string_view bytes) {
-  WireCursor cursor(bytes);
-  while (!cursor.is_done()) {
-    const Tag tag = cursor.take_tag();
-    if (tag.type == WireType::kBytes) {
-      const std::string_view value = cursor.take_bytes();
-      switch (tag.field) {
-        case kRaw:
-          raw_ = value;
-          break;
-        case kInt64s:
-          take_int64s(value);
-          break;
-        case kFloats:
-          take_floats(value);
-          break;
-        case kStrings:
-          take_string(value);
-          break;
-        case kLengths:
-          lengths_ = value;
-          break;
-        case kWeights:
-          weights_ = value;
-          break;
-        default:
-          break;
-      }
-    } else if (tag.field == kType && tag.type == WireType::kVarint) {
-      type_ = static_cast<std::int32_t>(cursor.take_varint());
-    } else if (tag.field == kInt64s && tag.type == WireType::kVarint) {
-      limit_values(1, storage_.ints.size());
-      storage_.ints.push_back(static_cast<std::int64_t>(cursor.take_varint()));
-    } else if (tag.field == kFloats && tag.type == WireType::kFixed32) {
-      take_floats(cursor.take_fixed(sizeof(float)));
-    } else {
-      cursor.skip(tag);
-    }
-  }
-}
-
-void ColumnReader::limit_values(std::size_t more, std::size_t count) const {
-  if (more > limits_.max_values - count) {
-    throw ColumnTooLarge("more than " + std::to_string(limits_.max_values) + " values");
-  }
-}
-
-void ColumnReader::take_int64s(std::string_view packed) {
-  const std::size_t before = storage_.ints.size();
-  const std::size_t count = count_varints(packed);
-  limit_values(count, before);
-  storage_.ints.resize(before + count);
-  take_varints(packed, storage_.ints.data() + before);
-}
-
-void ColumnReader::take_floats(std::string_view packed) {
-  if (packed.size() % sizeof(float) != 0) throw MalformedMessage();
-  const std::size_t before = storage_.floats.size();
-  const std::size_t count = packed.size() / sizeof(float);
-  limit_values(count, before);
-  storage_.floats.resize(before + count);
-  if (count > 0) std::memcpy(storage_.floats.data() + before, packed.data(), packed.size());
-}
-
-void ColumnReader::take_string(std::string_view text) {
-  limit_values(1, storage_.strings.size());
-  if (text.size() > limits_.max_string_bytes) {
-    throw ColumnTooLarge("a string of more than " + std::to_string(limits_.max_string_bytes) +
-                         " bytes");
-  }
-  storage_.strings.push_back(text);
 }
 
 // Are there values of the feature's type alone?
@@ -198,7 +99,7 @@ Problem ColumnReader::check_values() const {
     if (++kinds > 1) got += " and ";
     got += what;
   };
-  add(!raw_.empty(), "raw");
+  add(!fields_.raw.empty(), "raw");
   add(!storage_.ints.empty(), "int64s");
   add(!storage_.floats.empty(), "floats");
   add(!storage_.strings.empty(), "strings");
@@ -221,18 +122,18 @@ Problem ColumnReader::check_values() const {
     return {!storage_.strings.empty(), kTypeString, "strings"};
   }();
   if (kinds == 1 && !kind.typed) {
-    if (raw_.empty()) return expected_got(kind.expected, got);
-    if (type_ != kind.type || form_.type == ValueType::kString) {
-      return expected_got(kind.expected, "raw " + type_name(type_));
+    if (fields_.raw.empty()) return expected_got(kind.expected, got);
+    if (fields_.type != kind.type || form_.type == ValueType::kString) {
+      return expected_got(kind.expected, "raw " + type_name(fields_.type));
     }
     const std::size_t size = form_.type == ValueType::kInt64 ? 8 : 4;
-    if (raw_.size() % size != 0) {
+    if (fields_.raw.size() % size != 0) {
       return expected_got("a multiple of " + std::to_string(size) + " bytes in raw",
-                          std::to_string(raw_.size()));
+                          std::to_string(fields_.raw.size()));
     }
   }
-  if (type_ != kNoType && type_ != kind.type) {
-    return expected_got("type " + type_name(kind.type), type_name(type_));
+  if (fields_.type != kNoType && fields_.type != kind.type) {
+    return expected_got("type " + type_name(kind.type), type_name(fields_.type));
   }
   return std::nullopt;
 }
@@ -241,14 +142,14 @@ Problem ColumnReader::check_values() const {
 std::size_t ColumnReader::take_values(RawColumn& column) {
   switch (form_.type) {
     case ValueType::kInt64:
-      column.ints = raw_.empty() ? std::span<const std::int64_t>(storage_.ints)
-                                 : numbers_of(raw_, storage_.ints);
-      limit_values(column.ints.size(), 0);
+      column.ints = fields_.raw.empty() ? std::span<const std::int64_t>(storage_.ints)
+                                        : numbers_of(fields_.raw, storage_.ints);
+      limit_values(column.ints.size(), 0, limits_);
       return column.ints.size();
     case ValueType::kFloat32:
-      column.floats = raw_.empty() ? std::span<const float>(storage_.floats)
-                                   : numbers_of(raw_, storage_.floats);
-      limit_values(column.floats.size(), 0);
+      column.floats = fields_.raw.empty() ? std::span<const float>(storage_.floats)
+                                          : numbers_of(fields_.raw, storage_.floats);
+      limit_values(column.floats.size(), 0, limits_);
       return column.floats.size();
     case ValueType::kString:
       break;
@@ -259,8 +160,8 @@ std::size_t ColumnReader::take_values(RawColumn& column) {
 
 Problem ColumnReader::take_rows(std::size_t values, RawColumn& column) {
   if (form_.ragged) return take_lengths(values, column);
-  if (!lengths_.empty()) {
-    return expected_got("no lengths", counted(lengths_.size(), "byte"));
+  if (!fields_.lengths.empty()) {
+    return expected_got("no lengths", counted(fields_.lengths.size(), "byte"));
   }
   if (one_row_ && values != form_.width) {
     return expected_got(counted(form_.width, "value"), std::to_string(values));
@@ -277,7 +178,7 @@ Problem ColumnReader::take_rows(std::size_t values, RawColumn& column) {
 
 Problem ColumnReader::take_lengths(std::size_t values, RawColumn& column) {
   constexpr std::size_t kSize = sizeof(std::uint32_t);
-  if (lengths_.empty() && one_row_) {
+  if (fields_.lengths.empty() && one_row_) {
     if (values > UINT32_MAX)
       throw ColumnTooLarge("more than " + std::to_string(UINT32_MAX) + " values");
     storage_.lengths.assign(1, static_cast<std::uint32_t>(values));
@@ -285,32 +186,32 @@ Problem ColumnReader::take_lengths(std::size_t values, RawColumn& column) {
     column.rows = 1;
     return std::nullopt;
   }
-  if (lengths_.size() % kSize != 0) {
-    return expected_got("a multiple of 4 bytes in lengths", std::to_string(lengths_.size()));
+  if (fields_.lengths.size() % kSize != 0) {
+    return expected_got("a multiple of 4 bytes in lengths", std::to_string(fields_.lengths.size()));
   }
-  column.rows = lengths_.size() / kSize;
+  column.rows = fields_.lengths.size() / kSize;
   if (column.rows > limits_.max_rows) {
     throw ColumnTooLarge("more than " + std::to_string(limits_.max_rows) + " rows");
   }
   if (one_row_ && column.rows != 1) {
     return expected_got("1 length", std::to_string(column.rows));
   }
-  column.lengths = numbers_of(lengths_, storage_.lengths);
+  column.lengths = numbers_of(fields_.lengths, storage_.lengths);
   const auto sum = std::accumulate(column.lengths.begin(), column.lengths.end(), std::uint64_t{0});
   if (sum == values) return std::nullopt;
   return expected_got("lengths that add up to " + std::to_string(values), std::to_string(sum));
 }
 
 Problem ColumnReader::take_weights(std::size_t values, RawColumn& column) {
-  if (weights_.empty()) return std::nullopt;
-  const std::string got = std::to_string(weights_.size());
+  if (fields_.weights.empty()) return std::nullopt;
+  const std::string got = std::to_string(fields_.weights.size());
   if (!form_.weighted) {
-    return expected_got("no weights", counted(weights_.size(), "byte"));
+    return expected_got("no weights", counted(fields_.weights.size(), "byte"));
   }
-  if (weights_.size() % sizeof(float) != 0) {
+  if (fields_.weights.size() % sizeof(float) != 0) {
     return expected_got("a multiple of 4 bytes in weights", got);
   }
-  column.weights = numbers_of(weights_, storage_.weights);
+  column.weights = numbers_of(fields_.weights, storage_.weights);
   if (column.weights.size() == values) return std::nullopt;
   return expected_got(counted(values, "weight"), std::to_string(column.weights.size()));
 }

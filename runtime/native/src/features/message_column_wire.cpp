@@ -109,9 +109,10 @@ void take_varints(std::string_view packed, std::int64_t* values) {
     std::memcpy(&word, packed.data() + at, sizeof word);
     const std::uint64_t stops = ~word & kStops;
     if (stops == 0) {
-      WireCursor longer(packed.substr(at, 10));
-      *values++ = static_cast<std::int64_t>(longer.take_varint());
-      at += packed[at + 8] < 0 ? 10 : 9;
+      WireCursor rest(packed.substr(at + 8, 2));
+      const std::uint64_t high = rest.take_varint();
+      *values++ = static_cast<std::int64_t>(joined(word) | high << 56);
+      at += high > 0x7F || packed[at + 8] < 0 ? 10 : 9;
       continue;
     }
     const int bits = std::countr_zero(stops) + 1;

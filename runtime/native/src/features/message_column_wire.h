@@ -42,6 +42,18 @@ class WireCursor {
   std::uint64_t take_varint();
   std::string_view take_bytes();
   std::string_view take_fixed(std::size_t size);
+
+  // Takes a field of fewer than 128 bytes whose tag is the one byte `tag`; false where something
+  // else comes next, which is left.
+  bool take_short_bytes(char tag, std::string_view& bytes) noexcept {
+    if (end_ - at_ < 2 || at_[0] != tag) return false;
+    const auto size = static_cast<unsigned char>(at_[1]);
+    if (size >= 0x80 || size > end_ - at_ - 2) return false;
+    bytes = {at_ + 2, size};
+    at_ += 2 + size;
+    return true;
+  }
+
   // Passes the value of a field that nobody knows, groups inside groups without recursion.
   void skip(Tag tag);
 

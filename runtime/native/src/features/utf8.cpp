@@ -10,18 +10,6 @@ bool is_between(char c, unsigned low, unsigned high) {
   return static_cast<unsigned char>(c) >= low && static_cast<unsigned char>(c) <= high;
 }
 
-bool is_ascii(std::string_view text) {
-  std::uint64_t bits = 0;
-  std::size_t at = 0;
-  for (; text.size() - at >= sizeof bits; at += sizeof bits) {
-    std::uint64_t word;
-    std::memcpy(&word, text.data() + at, sizeof word);
-    bits |= word;
-  }
-  for (; at < text.size(); ++at) bits |= static_cast<unsigned char>(text[at]);
-  return (bits & 0x8080808080808080) == 0;
-}
-
 }  // namespace
 
 std::size_t utf8_length(std::string_view text) noexcept {
@@ -42,6 +30,18 @@ std::size_t utf8_length(std::string_view text) noexcept {
     return continues(1, low, high) && continues(2) && continues(3) ? 4 : 0;
   }
   return 0;
+}
+
+bool is_ascii(std::string_view text) noexcept {
+  std::uint64_t bits = 0;
+  std::size_t at = 0;
+  for (; text.size() - at >= sizeof bits; at += sizeof bits) {
+    std::uint64_t word;
+    std::memcpy(&word, text.data() + at, sizeof word);
+    bits |= word;
+  }
+  for (; at < text.size(); ++at) bits |= static_cast<unsigned char>(text[at]);
+  return (bits & 0x8080808080808080) == 0;
 }
 
 bool is_utf8(std::string_view text) noexcept {

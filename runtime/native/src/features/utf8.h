@@ -9,6 +9,7 @@ namespace anabranch::features {
 // Bytes of the well-formed character at the start of `text`, which is not empty; 0 for none.
 std::size_t utf8_length(std::string_view text) noexcept;
 
+bool is_ascii(std::string_view text) noexcept;
 bool is_utf8(std::string_view text) noexcept;
 
 }  // namespace anabranch::features
