@@ -174,6 +174,16 @@ def test_a_looked_up_bag_has_its_lengths_and_weights() -> None:
     assert found.rows == 2
 
 
+def test_keys_of_a_fixed_number_for_each_row() -> None:
+    feature = FeaturePlan(name="pair", side="candidate", type="int64", shape=(2,), keys=("pair",))
+
+    for ids in (np.array([[1, 2], [3, 4], [5, 6]]), np.arange(1, 7)):
+        found = values_of(feature, {"pair": ids}, rows=3)
+
+        assert found.values.tolist() == [1, 2, 3, 4, 5, 6]
+        assert (found.rows, found.lengths) == (3, None)
+
+
 def test_several_keys_of_a_value_stand_side_by_side() -> None:
     transform = MultiHashPlan(10, (), 0)
     looked_up = FeaturePlan(

@@ -45,7 +45,7 @@ def keys_each(feature: FeaturePlan) -> int:
 
 
 def row_width(feature: FeaturePlan) -> int:
-    """How many values a row has in the tensors that it fills."""
+    """How many values a row has where every row has as many; in tensors, those that pad it."""
     if feature.ragged is not None:
         return feature.ragged.pad_to or 0
     return math.prod(feature.shape)
@@ -73,7 +73,7 @@ def _flat(feature: FeaturePlan, prepared: PreparedRanking) -> FeatureValues:
     lengths = arrays.get(first + LENGTHS)
     weights = arrays.get(first + WEIGHTS)
     return FeatureValues(
-        rows=len(values) if lengths is None else len(lengths),
+        rows=len(values) // row_width(feature) if lengths is None else len(lengths),
         values=values.astype(np.int64, copy=False),
         lengths=None if lengths is None else lengths.astype(np.int64, copy=False),
         weights=None if weights is None else weights.astype(np.float32, copy=False),
