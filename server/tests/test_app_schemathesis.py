@@ -20,6 +20,7 @@ from anabranch_testing.doors import door_context
 from anabranch_testing.graphs import scale_model
 from anabranch_testing.http_doors import http_door
 from anabranch_testing.lengths import length
+from anabranch_testing.ranked_models import ranked_model, ranked_plan
 
 Operation: TypeAlias = APIOperation[Any, Any, Any, Any]
 
@@ -30,8 +31,15 @@ pytestmark = pytest.mark.soak
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BaseSchema]:
-    models = {"scale": scale_model(tmp_path_factory.mktemp("models"))}
-    with door_context(models) as context, http_door(context, app=create_app(context)) as door:
+    folder = tmp_path_factory.mktemp("models")
+    models = {
+        "scale": scale_model(folder / "scale"),
+        "ranked": ranked_model(folder / "ranked"),
+    }
+    with (
+        door_context(models, rankings={"ranked": ranked_plan()}) as context,
+        http_door(context, app=create_app(context)) as door,
+    ):
         yield schemathesis.openapi.from_url(f"http://127.0.0.1:{door.port}/openapi.json")
 
 
@@ -83,7 +91,7 @@ def check(operation: Operation, mode: GenerationMode, model: str | None) -> None
         ask()
 
 
-@pytest.mark.parametrize("model", [None, "scale"])
+@pytest.mark.parametrize("model", [None, "scale", "ranked"])
 @pytest.mark.parametrize("mode", list(GenerationMode))
 def test_data_port(data: BaseSchema, mode: GenerationMode, model: str | None) -> None:
     operations = operations_of(data)

@@ -13,6 +13,7 @@ from anabranch_runtime.ranking.plans import FeaturePlan, RaggedPlan, RankingPlan
 from anabranch_server.limits import Limits
 from anabranch_testing.doors import FRESHNESS, door_context
 from anabranch_testing.graphs import scale_model
+from anabranch_testing.item_files import write_items
 from anabranch_testing.looked_up import KEYS, key_of, open_store, view_of
 from anabranch_testing.ranked_doors import RankDoors, Ranking, Refusal, rank_doors
 from anabranch_testing.ranked_models import (
@@ -69,9 +70,21 @@ def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RankDoors]:
     models = {name: ranked_model(folder / name) for name, plan in PLANS.items() if name != "looked"}
     models["looked"] = ranked_lookups(folder / "looked")
     models["plain"] = scale_model(folder / "plain")
+    models["items"] = ranked_model(folder / "items")
+    items = write_items(
+        folder,
+        [11, 12, 13],
+        {"price": [9.0, 12.0, 3.0], "tags": [[1], None, [1, 2]]},
+        PLAN.features,
+    )
+    rankings = PLANS | {
+        "items": ranked_plan(item_table=items),
+        "reported_items": ranked_plan(item_table=items, report_bad=True),
+    }
+    models["reported_items"] = ranked_model(folder / "reported_items")
     stores = {"looked": view_of(open_store(folder / "store"))}
     with (
-        door_context(models, limits=LIMITS, stores=stores, rankings=PLANS) as context,
+        door_context(models, limits=LIMITS, stores=stores, rankings=rankings) as context,
         rank_doors(context) as doors,
     ):
         yield doors
@@ -197,6 +210,36 @@ def test_heads_are_answered_beside_the_score(doors: RankDoors) -> None:
     assert by_json == by_message
     assert isinstance(by_json, Ranking)
     assert by_json.outputs == {"both": [20.0, 12.0, 20.0, 9.0], "cvr": [12.0, 9.0]}
+
+
+@pytest.mark.parametrize("raw", [False, True])
+def test_ids_alone_are_completed_alike(doors: RankDoors, raw: bool) -> None:
+    document = asked(candidates={"item_id": [12, 13, 11]}, explain=True)
+
+    by_json, by_message = doors.both(document, PLAN, "items", raw=raw)
+
+    assert by_json == by_message
+    assert isinstance(by_json, Ranking)
+    assert by_json.ids == [12, 11, 13]
+    assert by_json.scores == [score(12), score(9, tags=1), score(3, tags=2)]
+    assert by_json.defaulted == ["tags"]
+    assert by_json.missed == {}
+
+
+def test_ids_that_the_item_table_lacks_are_refused_or_reported_alike(doors: RankDoors) -> None:
+    document = asked(candidates={"item_id": [12, 99, 11]}, explain=True)
+
+    refused = doors.both(document, PLAN, "items")
+    by_json, by_message = doors.both(document, PLAN, "reported_items")
+
+    assert refused[0] == refused[1]
+    assert isinstance(refused[0], Refusal)
+    assert "feature 'price', candidate 1: " in refused[0].text
+    assert by_json == by_message
+    assert isinstance(by_json, Ranking)
+    assert by_json.ids == [12, 11]
+    assert list(by_json.bad) == [1]
+    assert by_json.missed == {"item_id": (1, False, [1])}
 
 
 def test_candidates_at_fault_are_reported_alike(doors: RankDoors) -> None:

@@ -243,6 +243,17 @@ def test_connections_may_live_for_ever_but_not_less_than_no_time() -> None:
         read_settings({}, {"ANABRANCH_HTTP__MAX_CONNECTION_AGE_S": "-1"}, None)
 
 
+def test_a_share_of_explanations_is_between_nothing_and_all(repository: Path) -> None:
+    name = "ANABRANCH_EXPLAIN_LOG__SAMPLE"
+    config = serve_config(read_settings({}, {name: "0.25"}, None), str(repository), cores=1)
+
+    assert config.explain_log.sample == 0.25
+    assert SETTINGS["explain_log.sample"] == 0.0
+    for wrong in ("-0.1", "1.1"):
+        with pytest.raises(InvalidInput, match="SAMPLE: expected 0 to 1"):
+            read_settings({}, {name: wrong}, None)
+
+
 def test_the_repository_must_be_a_local_folder(tmp_path: Path) -> None:
     read = read_settings({}, {}, None)
     with pytest.raises(Unsupported, match="s3:// repositories"):
