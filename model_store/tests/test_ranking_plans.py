@@ -638,3 +638,31 @@ def test_a_value_that_is_no_line_travels_with_the_plan(version: Version) -> None
     found = with_file(version, "".join(f"{value}\r\n" for value in values).encode())
     assert found.file is None
     assert found.values == tuple(values)
+
+
+# --- the example ---------------------------------------------------------------------------------
+
+EXAMPLE = """
+click (int64[N, 4] user_features, int64[N] item_id, int64[N, 3] item_features,
+       float[N, 1] item_value, int64[N] position, float[N, 1] affinity, int64[N, 5] top_items)
+  => (float[N, 1] click) { click = Add (item_value, affinity) }
+"""
+
+
+def test_the_example_fills_its_graph(version: Version) -> None:
+    text = Path(__file__).parents[2] / "examples" / "open_bandit" / "model.yaml"
+    plan = version.write(EXAMPLE, text.read_text()).plan()
+
+    assert plan is not None
+    assert [(one.name, one.shape, one.once) for one in plan.tensors] == [
+        ("user_features", (4,), True),
+        ("item_id", (), False),
+        ("item_features", (3,), False),
+        ("item_value", (1,), False),
+        ("position", (), True),
+        ("affinity", (1,), False),
+        ("top_items", (5,), True),
+    ]
+    assert {one.side for one in plan.features if plan.tensors[one.values[0].tensor].once} == {
+        "user"
+    }
