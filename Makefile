@@ -59,6 +59,7 @@ bench: setup ## the figures of docs/benchmarks.md; two hours on a quiet machine
 	$(BIN)/python benchmarks/reload.py --json benchmarks/results/reload.json
 	$(BIN)/python benchmarks/lookup.py --json benchmarks/results/lookup.json
 	$(BIN)/python benchmarks/isolation.py --json benchmarks/results/isolation.json
+	$(BIN)/python benchmarks/ranking.py --json benchmarks/results/ranking.json
 	$(MAKE) report
 
 chaos: setup ## minutes of kills under load: worker, supervisor, loader

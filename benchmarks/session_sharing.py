@@ -113,7 +113,7 @@ class _OwnSessions:
             engine.close()
 
 
-class _Uncounted:
+class Uncounted:
     """A group observer that keeps nothing."""
 
     def __init__(self) -> None:
@@ -179,7 +179,7 @@ def _load(graph: Path, executors: int, backend: DenseBackend) -> ServedVersion:
         RowLayout(True, 1, (0,), (0,)),
     )
     settings = GroupSettings(executors, BatchSettings(merge=False, split_rows=0))
-    group = SessionGroup("ctr", settings, backend, _Uncounted())
+    group = SessionGroup("ctr", settings, backend, Uncounted())
     examples = [{INPUT: make_rows(rows)} for rows in (1, 64)]
     return group.load(Snapshot("ctr", 1), model, examples)
 
