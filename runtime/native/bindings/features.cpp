@@ -6,6 +6,7 @@
 #include <nanobind/stl/string_view.h>
 
 #include <deque>
+#include <forward_list>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -109,7 +110,7 @@ class HeldColumn {
   const SentColumn& column() const noexcept { return column_; }
 
  private:
-  const BufferView& hold(nb::handle buffer) { return held_.emplace_back(buffer); }
+  const BufferView& hold(nb::handle buffer) { return held_.emplace_front(buffer); }
 
   // The numbers of an array without gaps; none where `array` is None.
   template <class T>
@@ -146,7 +147,7 @@ class HeldColumn {
     return parts;
   }
 
-  std::deque<BufferView> held_;
+  std::forward_list<BufferView> held_;
   SentColumn column_;
 };
 

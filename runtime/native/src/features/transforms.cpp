@@ -21,9 +21,10 @@ std::size_t non_finite(std::span<const float> values) noexcept {
   return found;
 }
 
-// Keys of all `values`, by a hash of their bytes.
+// Keys of all `values`, by a hash of their bytes. The modulus is a copy, so that no key that is
+// written can be taken for a part of it.
 template <class HashBytes>
-void hash_all(std::span<const std::string_view> values, const Modulus& modulus, std::int64_t* keys,
+void hash_all(std::span<const std::string_view> values, Modulus modulus, std::int64_t* keys,
               HashBytes&& hash) {
   for (const std::string_view value : values) {
     *keys++ = static_cast<std::int64_t>(modulus.of(hash(value)));
@@ -31,7 +32,7 @@ void hash_all(std::span<const std::string_view> values, const Modulus& modulus, 
 }
 
 template <class HashBytes>
-void hash_all(std::span<const std::int64_t> values, const Modulus& modulus, std::int64_t* keys,
+void hash_all(std::span<const std::int64_t> values, Modulus modulus, std::int64_t* keys,
               HashBytes&& hash) {
   DecimalText text;
   for (const std::int64_t value : values) {
