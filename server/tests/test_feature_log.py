@@ -232,6 +232,45 @@ def test_what_cannot_be_written_is_counted_and_serving_goes_on(
     assert not list((tmp_path / "log" / "ctr" / "42").iterdir())
 
 
+def test_a_file_that_cannot_be_ended_is_lost_with_all_its_requests(
+    tmp_path: Path, served: Served
+) -> None:
+    told = Told()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    log = FeatureLog(tmp_path / "log", 1.0, 0, told)
+    for number in range(3):
+        offer(log, served, f"r{number}")
+    end = time.monotonic() + 10
+    while not list(tmp_path.glob("log/*/*/.*.part")):  # its first bytes are written
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4, hard))
+    try:
+        assert log.close(30.0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    assert sum(requests for _, result, requests in told.results if result == "failed") == 3
+    assert {result for _, result, _ in told.results} == {"failed"}
+    assert not list((tmp_path / "log" / "ctr" / "42").iterdir())
+
+
+def test_a_request_that_cannot_be_logged_leaves_the_others(
+    tmp_path: Path, served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    told = Told()
+    prepared, outputs = served.ranked()
+    with opened(tmp_path, told) as log:
+        offer(log, served, "r0")
+        log.offer("r1", served.version, served.rules, prepared, {"ctr": outputs["ctr"][:1]})
+        offer(log, served, "r2")
+
+    assert sorted(told.results) == [("ctr", "failed", 1), ("ctr", "written", 2)]
+    assert read(tmp_path)["request_id"] == ["r0"] * 3 + ["r2"] * 3
+    assert [vars(record)["request_id"] for record in caplog.records] == ["r1"]
+
+
 def test_after_a_pause_it_writes_again(
     tmp_path: Path, served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,18 +54,27 @@ class Writing:
         return max(0.0, min([_IDLE_S, *[file.due - now for file in self._files.values()]]))
 
     def write(self, entry: Entry) -> None:
-        """Add a request to the file of its version; after a failure some are given up untried."""
+        """Add a request to the file of its version; after a failure some are given up untried.
+
+        Raises:
+            Exception: this request cannot be written down; the file goes on without it.
+        """
         at = (entry.snapshot.model, entry.snapshot.version)
         if time.monotonic() < self._paused_until:
             self._observer.feature_log(at[0], "failed", 1)
             return
         try:
             file = self._files.get(at) or self._begun(at, entry)
-            file.requests += 1
-            for batch in batches_of(entry, file.schema):
-                file.add(batch)
         except (OSError, AnabranchError) as error:
             self._give_up(at, error, entry)
+            return
+        for batch in batches_of(entry, file.schema):
+            try:
+                file.add(batch)
+            except OSError as error:
+                self._give_up(at, error, entry)
+                return
+        file.requests += 1
 
     def end_due(self) -> None:
         """End the files that are large or old enough."""
@@ -98,7 +107,7 @@ class Writing:
         file = self._files.pop(at, None)
         requests = 0 if entry is None else 1
         if file is not None:
-            requests = file.requests
+            requests += file.requests
             file.discard()
         self._paused_until = time.monotonic() + _PAUSE_S
         self._observer.feature_log(at[0], "failed", requests)
