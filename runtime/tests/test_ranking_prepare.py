@@ -133,6 +133,7 @@ def test_null_and_left_out_are_the_same(rules: RankingRules) -> None:
         ({"user_id": 1}, {"price": [1]}, "feature 'item_id': expected the ids of the candidates"),
         # Of several faults the same one is named, whatever came first.
         ({"b": 1, "price": 1, "a": 1}, {"c": 1}, "feature 'a': no such feature"),
+        ({"a": 1, "b": 1, "price": 1}, {"c": 1}, "feature 'a': no such feature"),
         ({"tags": 1, "price": 1}, {}, "feature 'price': expected it in candidates"),
     ],
 )

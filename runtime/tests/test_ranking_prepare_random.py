@@ -27,6 +27,7 @@ FEATURES = (
 )
 
 ITEMS: dict[int, dict[str, object]] = {
+    0: {"price": 0.5, "brand": 5, "stock": 5},  # what is no id reads as 0
     1: {"price": 1.5, "brand": 1, "stock": 10},
     2: {"price": None, "brand": None, "stock": 20},
     3: {"price": 3.5, "brand": 3, "stock": None},

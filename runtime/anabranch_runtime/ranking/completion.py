@@ -60,7 +60,7 @@ class Completed:
         kept: list[FeatureFault] = []
         for fault in found:
             if fault.feature in self.filled:
-                if None in of_ids or fault.row in of_ids:
+                if fault.row in of_ids:  # None: the whole column
                     continue
                 if fault.row in lacking:
                     text = f"{fault.text}: the item table lacks this id"
