@@ -15,6 +15,7 @@ import onnx_ir as ir
 from anabranch_graph_opt.model_source import open_model
 from anabranch_graph_opt.row_axes import InputAxis, RowAxes, resolve_row_axes
 from anabranch_graph_opt.signature import Signature, read_signature
+from anabranch_model_store.golden.cases import read_cases
 from anabranch_model_store.graph_names import check_names, declared_axes
 from anabranch_model_store.graph_structures import structure_hash
 from anabranch_model_store.hashing import file_sha256
@@ -187,6 +188,7 @@ def check_unpublished(folder: Path, model_folder: Path) -> None:
     """
     files = verify_version(folder, Snapshot(ModelName(model_folder.name), 1))
     meaning = read_meaning(files, model_folder)
+    read_cases(files)
     onnx_file = find_onnx_file(files, meaning)
     if meaning.lookups and declared_tables(files):
         with malformed_graphs_refused(onnx_file):  # names of tables come with the manifest

@@ -62,6 +62,7 @@ def example(name: str) -> str:
 def folder(tmp_path: Path) -> Path:
     write_graph(tmp_path / "models" / "ctr" / "43", GRAPH)
     (tmp_path / "models" / "ctr" / "43" / "model.yaml").write_text(YAML)
+    (tmp_path / "shop").mkdir()
     (tmp_path / "train.py").write_text(example("train.py") + PREDICT)
     return tmp_path
 
@@ -76,6 +77,27 @@ def test_the_example_with_numpy_is_recorded_and_checked(folder: Path) -> None:
     checked = run("check", VERSION, folder=folder)
     assert (checked.returncode, checked.stderr) == (0, "")
     assert "2 golden requests give the same: 5 rows of keys, 3 scores" in checked.stdout
+
+
+def test_what_was_recorded_is_published_along(folder: Path) -> None:
+    run("make", "train:golden", VERSION, folder=folder)
+    place = folder / VERSION
+    files = [str(place / "golden" / name) for name in ("0000.json", "0001.json")]
+    published = subprocess.run(
+        [sys.executable, "-m", "anabranch_server", "publish", "shop/ctr", str(place / "model.onnx"),
+         "--model-yaml", str(place / "model.yaml"), "--golden", files[0], "--golden", files[1]],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=SURROUNDINGS,
+        cwd=folder,
+        check=False,
+    )  # fmt: skip
+    assert (published.returncode, published.stderr) == (0, "")
+    assert run("check", "shop/ctr/1", folder=folder).returncode == 0
+    again = run("make", "train:golden", "shop/ctr/1", "--replace", folder=folder)
+    assert again.returncode == 1
+    assert "is published" in again.stderr
 
 
 def test_the_first_difference_is_printed(folder: Path) -> None:

@@ -52,6 +52,7 @@ def test_publish_takes_neither_a_repository_nor_a_version_for_a_model(
         ("", "model.onnx: no ONNX model"),
         ("--model-yaml", "model.yaml: line 2: "),
         ("--warmup", "warmup/a.npz: 'z'"),
+        ("--golden", "golden/a.json: missing key 'request'"),
     ],
 )
 def test_what_no_server_could_serve_is_not_published(
@@ -59,11 +60,13 @@ def test_what_no_server_could_serve_is_not_published(
 ) -> None:
     onnx = scale_model(tmp_path / "trained").path
     (tmp_path / "README.md").write_text("# Model\nIt scores: *well*\n")
+    (tmp_path / "a.json").write_text("{}")
     np.savez(tmp_path / "a.npz", z=np.zeros((1, 4), np.float32))
     options = {
         "": [],
         "--model-yaml": ["--model-yaml", str(tmp_path / "README.md")],
         "--warmup": ["--warmup", str(tmp_path / "a.npz")],
+        "--golden": ["--golden", str(tmp_path / "a.json")],
     }[option]
 
     refused = publish(repository / "ctr", onnx if option else tmp_path / "README.md", *options)

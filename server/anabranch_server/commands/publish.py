@@ -27,12 +27,20 @@ def publish(
         list[Path] | None,
         typer.Option(metavar="FILE", help="Sample inputs (.npz, .json); may be repeated."),
     ] = None,
+    golden: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Golden requests (.json); may be repeated."),
+    ] = None,
+    items: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Item tables (.parquet); may be repeated."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Publish a version of a model into a repository, all of it or nothing.
 
-    What lies in its files is checked first: that the graph can be read, and that model.yaml and the
-    sample inputs fit it.
+    What lies in its files is checked first: that the graph can be read, and that model.yaml, the
+    sample inputs and the item tables fit it.
     """
     from anabranch_model_store.folder_levels import check_model_level
     from anabranch_model_store.version_contents import check_unpublished
@@ -55,6 +63,8 @@ def publish(
             model_yaml=model_yaml,
             external_data=external_data or (),
             warmup=warmup or (),
+            golden=golden or (),
+            items=items or (),
             check=lambda folder: check_unpublished(folder, model_dir.absolute()),
         )
     except AnabranchError as error:
