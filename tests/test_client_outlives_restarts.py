@@ -52,7 +52,9 @@ def calling(
     """Call by every face from two threads each until the block ends."""
     ended = threading.Event()
     with ExitStack() as stack:
-        faces = {name: stack.enter_context(open_face(name, addresses)) for name in FACES}
+        faces: dict[FaceName, Face] = {
+            name: stack.enter_context(open_face(name, addresses)) for name in FACES
+        }
         threads = [
             threading.Thread(target=calls[name].make, args=(face, ended))
             for name, face in faces.items()
@@ -80,7 +82,7 @@ def grows(calls: dict[FaceName, Calls], timeout_s: float = 60.0) -> None:
 @pytest.mark.slow
 def test_no_call_fails_while_one_of_two_servers_is_killed_or_stopped(tmp_path: Path) -> None:
     write_spinning_model(tmp_path / "repository" / "spin")
-    calls = {name: Calls() for name in FACES}
+    calls: dict[FaceName, Calls] = {name: Calls() for name in FACES}
 
     def start(name: str, stack: ExitStack, *options: str) -> RunningServer:
         scratch = tmp_path / name
@@ -126,7 +128,7 @@ def test_no_call_fails_while_versions_change(tmp_path: Path) -> None:
     model = tmp_path / "repository" / "spin"
     write_spinning_model(model)
     (tmp_path / "scratch").mkdir()
-    calls = {name: Calls() for name in FACES}
+    calls: dict[FaceName, Calls] = {name: Calls() for name in FACES}
 
     with (
         started_server(tmp_path / "repository", tmp_path / "scratch", *OPTIONS) as server,
