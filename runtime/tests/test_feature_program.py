@@ -373,6 +373,13 @@ def test_arrays_that_contradict_themselves_are_refused(column: ArrayColumn) -> N
         run(plan_of([feature]), [column])
 
 
+def test_numbers_that_are_not_aligned_are_refused() -> None:
+    values = np.frombuffer(bytes(17), np.int64, count=2, offset=1)
+
+    with pytest.raises(ValueError, match="on multiples of their size"):
+        run(plan_of([feature_of()]), [ArrayColumn(values)])
+
+
 def test_offsets_outside_of_the_bytes_are_refused() -> None:
     plan = plan_of([feature_of(type="string", transform=HashPlan("xxh64", 0))])
     data = np.zeros(3, np.uint8)

@@ -117,7 +117,10 @@ class HeldColumn {
   std::span<const T> numbers(nb::handle array) {
     if (array.is_none()) return {};
     const BufferView& view = hold(array);
-    if (view.size() % sizeof(T) != 0) throw std::invalid_argument("expected whole numbers");
+    const auto address = reinterpret_cast<std::uintptr_t>(view.bytes().data());
+    if (view.size() % sizeof(T) != 0 || address % alignof(T) != 0) {
+      throw std::invalid_argument("expected numbers on multiples of their size");
+    }
     return {reinterpret_cast<const T*>(view.bytes().data()), view.size() / sizeof(T)};
   }
 
@@ -126,7 +129,7 @@ class HeldColumn {
     const nb::object values = column.attr("values");
     const nb::object offsets = column.attr("offsets");
     const nb::object lengths = column.attr("lengths");
-    const auto kind = nb::cast<std::string_view>(values.attr("dtype").attr("name"));
+    const auto kind = nb::cast<std::string>(values.attr("dtype").attr("name"));
     if (!offsets.is_none()) {
       parts.type = ValueType::kString;
       parts.bytes = hold(values).text();
