@@ -85,8 +85,7 @@ Problem ColumnReader::read(std::string_view bytes, RawColumn& column) {
   const std::size_t values = take_values(column);
   if (Problem problem = take_rows(values, column)) return problem;
   if (Problem problem = take_weights(values, column)) return problem;
-  // Bytes of ASCII alone, tags and lengths with them, need no look at each string.
-  if (form_.type == ValueType::kString && !is_ascii(bytes)) check_texts(column);
+  if (form_.type == ValueType::kString && !fields_.has_ascii_alone) check_texts(column);
   return std::nullopt;
 }
 

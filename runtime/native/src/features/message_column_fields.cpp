@@ -4,6 +4,7 @@
 #include <string>
 
 #include "message_column_wire.h"
+#include "utf8.h"
 
 namespace anabranch::features {
 namespace {
@@ -31,6 +32,7 @@ class FieldReader {
   void take_bytes_field(WireCursor& cursor, std::uint32_t field);
   void take_int64s(std::string_view packed);
   void take_floats(std::string_view packed);
+  void take_strings(WireCursor& cursor, std::string_view first);
   void take_string(std::string_view text);
 
   const ColumnLimits& limits_;
@@ -71,8 +73,7 @@ void FieldReader::take_bytes_field(WireCursor& cursor, std::uint32_t field) {
       take_floats(value);
       break;
     case kStrings:
-      take_string(value);
-      for (std::string_view next; cursor.take_short_bytes(kStringsTag, next);) take_string(next);
+      take_strings(cursor, value);
       break;
     case kLengths:
       fields_.lengths = value;
@@ -100,6 +101,19 @@ void FieldReader::take_floats(std::string_view packed) {
   limit_values(count, before, limits_);
   storage_.floats.resize(before + count);
   if (count > 0) std::memcpy(storage_.floats.data() + before, packed.data(), packed.size());
+}
+
+// Takes a string, and those of its kind that follow. All of them are looked at together: their tags
+// and lengths are ASCII too.
+void FieldReader::take_strings(WireCursor& cursor, std::string_view first) {
+  const char* end = first.data() + first.size();
+  take_string(first);
+  for (std::string_view next; cursor.take_short_bytes(kStringsTag, next);) {
+    take_string(next);
+    end = next.data() + next.size();
+  }
+  const auto size = static_cast<std::size_t>(end - first.data());
+  fields_.has_ascii_alone = fields_.has_ascii_alone && is_ascii({first.data(), size});
 }
 
 void FieldReader::take_string(std::string_view text) {

@@ -18,6 +18,7 @@ struct ColumnFields {
   std::string_view raw;
   std::string_view lengths;
   std::string_view weights;
+  bool has_ascii_alone = true;  // in its strings
 };
 
 // Reads all fields; `int64s`, `floats` and `strings` are appended to those of `storage`.
