@@ -84,11 +84,17 @@ def ranking_plan(
         keys,
         idle_features(meaning),
     )
+    features = tuple(
+        _feature(feature, filled.sinks[feature.name], keys.get(feature.name, ()), files, cache)
+        for feature in meaning.features
+    )
+    if not any(one.side == "candidate" and (one.values or one.keys) for one in features):
+        raise InvalidInput(
+            f"{_PLACE}: no feature of candidates goes into the graph, so all of them would have "
+            "the same score"
+        )
     return RankingPlan(
-        features=tuple(
-            _feature(feature, filled.sinks[feature.name], keys.get(feature.name, ()), files, cache)
-            for feature in meaning.features
-        ),
+        features=features,
         tensors=filled.tensors,
         id=ranking.id,
         heads=score.heads,

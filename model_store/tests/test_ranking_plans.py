@@ -560,6 +560,14 @@ def test_ids_are_one_integer_or_string(version: Version, form: str, words: str) 
         version.write(graph, text).plan()
 
 
+def test_candidates_that_the_graph_knows_nothing_of_cannot_be_ranked(version: Version) -> None:
+    graph, yaml = small("int64[N]", IDS)
+    text = yaml.replace("{name: x, side: candidate", "{name: x, side: user")
+    text = text.replace("{name: y, side: candidate", "{name: y, side: user")
+    with pytest.raises(InvalidInput, match="no feature of candidates goes into the graph"):
+        version.write(graph, text).plan()
+
+
 def test_a_feature_that_nothing_takes_is_refused(version: Version) -> None:
     graph, yaml = small("int64[N]", IDS + "\n{name: more, side: user, type: int64}")
     with pytest.raises(InvalidInput, match="the graph has no input 'more'"):
