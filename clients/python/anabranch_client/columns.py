@@ -6,7 +6,7 @@ Neither pandas nor pyarrow is imported: their objects are known by what they can
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeGuard
+from typing import Final, TypeGuard, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,9 @@ from anabranch_client.frames import ArrowArray, is_arrow
 from anabranch_wire.errors import InvalidInput
 
 __all__ = ["ValueColumn", "flat_values", "read_column", "read_rows"]
+
+_SCALARS: Final = frozenset({bool, int, float, str})
+"""What a list of values mostly holds: it is not looked at value by value."""
 
 Values = NDArray[np.int64] | NDArray[np.float32] | NDArray[np.float64] | list[str]
 
@@ -75,6 +78,8 @@ def read_rows(rows: Sequence[object], what: str, row_name: str) -> ValueColumn:
     Raises:
         InvalidInput: the first row that is none, by name.
     """
+    if _SCALARS.issuperset(map(type, rows)):
+        return ValueColumn(flat_values(rows, what, row_name))
     missing = np.fromiter((row is None for row in rows), np.bool_, len(rows))
     flags = missing if missing.any() else None
     some = next((row for row in rows if row is not None), None)
@@ -113,9 +118,9 @@ def flat_values(values: Sequence[object], what: str, row_name: str) -> Values:
     Raises:
         InvalidInput: the first one of another type, by name.
     """
-    kinds = {type(value) for value in values}
+    kinds = set(map(type, values))
     if kinds <= {str}:
-        return [str(value) for value in values] if values else np.zeros(0, np.int64)
+        return cast(list[str], list(values)) if values else np.zeros(0, np.int64)
     if all(issubclass(kind, int | np.integer | np.bool_) for kind in kinds):
         try:
             return np.array(values, np.int64)
