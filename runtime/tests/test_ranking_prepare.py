@@ -110,6 +110,32 @@ def test_inputs_are_made_of_both_sides(rules: RankingRules) -> None:
     assert made.counts[:, COUNTS.index("defaulted")].tolist() == [0, 0, 0, 0, 2]
 
 
+@pytest.mark.parametrize("rows", [0, 1, 3])
+def test_a_user_that_the_graph_wants_for_each_row_is_repeated(rows: int) -> None:
+    plan = ranking_plan(FEATURES)
+    tensors = tuple(msgspec.structs.replace(fill, once=False) for fill in plan.tensors)
+    rules = RankingRules(msgspec.structs.replace(plan, tensors=tensors), OUTPUTS)
+
+    made = prepare(rules, None, {"item_id": list(range(rows)), "price": [1.0] * rows})
+
+    assert made.arrays["user_id"].tolist() == [9001] * rows
+    assert made.arrays["country"].tolist() == [2] * rows
+    assert made.arrays["item_id"].tolist() == list(range(rows))
+
+
+def test_what_a_user_amounts_to_is_limited() -> None:
+    affinity = FeaturePlan(name="affinity", side="user", type="float32", shape=(8,))
+    plan = ranking_plan([affinity, FEATURES[2]])
+    tensors = tuple(msgspec.structs.replace(fill, once=False) for fill in plan.tensors)
+    rules = RankingRules(msgspec.structs.replace(plan, tensors=tensors), OUTPUTS)
+    request = request_of({"affinity": [0.5] * 8}, {"item_id": [1, 2, 3]})
+
+    made = rules.prepare(request, ColumnLimits(10, 24, 100))
+    assert made.arrays["affinity"].shape == (3, 8)
+    with pytest.raises(TooLarge, match="input 'affinity': 8 values of the user for each of 3"):
+        rules.prepare(request, ColumnLimits(10, 23, 100))
+
+
 def test_null_and_left_out_are_the_same(rules: RankingRules) -> None:
     left_out = prepare(rules)
     null = prepare(rules, {"user_id": 9001, "country": None})

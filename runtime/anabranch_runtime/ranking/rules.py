@@ -18,10 +18,17 @@ from anabranch_runtime.ranking.heads import Head
 from anabranch_runtime.ranking.item_table import ItemTable
 from anabranch_runtime.ranking.ordering import best_first
 from anabranch_runtime.ranking.placement import Placement, unknown_name
-from anabranch_runtime.ranking.plans import FeaturePlan, RankingPlan
+from anabranch_runtime.ranking.plan_checks import (
+    check_heads,
+    check_routing_key,
+    index_of,
+    repeated_inputs,
+    score_weights,
+)
+from anabranch_runtime.ranking.plans import RankingPlan
 from anabranch_runtime.ranking.requests import ArrayColumn, Column, Missed, Ranked, RankRequest
 from anabranch_runtime.ranking.scores import score
-from anabranch_wire.errors import InvalidInput
+from anabranch_wire.errors import InvalidInput, TooLarge
 from anabranch_wire.tensors import TensorSpec
 
 __all__ = ["PreparedRanking", "RankingRules"]
@@ -38,7 +45,7 @@ class PreparedRanking:
     Attributes:
         request: as it was sent.
         rows: candidates; all of them are scored, those at fault as what stands in for them.
-        arrays: for `InputRules.order`.
+        arrays: for `InputRules.order`; some are read-only views that repeat a user for each row.
         heads: outputs of the graph that are needed: of the score, then those asked for; each once.
         counts: int64 (features, 5); see `feature_program.COUNTS`.
         defaulted: features whose default stands in for at least one row, in the plan's order.
@@ -77,18 +84,19 @@ class RankingRules:
         self.plan = plan
         self._placement = Placement(plan.features)
         self._program = FeatureProgram(plan)
-        self._id_index = _index_of(plan, plan.id, "candidate")
+        self._id_index = index_of(plan, plan.id, "candidate")
         items = None if plan.item_table is None else ItemTable.open(plan.item_table)
         self._completion = Completion(plan, self._program, items)
         self._key_index = None
         if plan.routing_key is not None:
-            self._key_index = _index_of(plan, plan.routing_key, "user")
-            _check_routing_key(plan.features[self._key_index])
+            self._key_index = index_of(plan, plan.routing_key, "user")
+            check_routing_key(plan.features[self._key_index])
         self._heads: Mapping[str, Head] = {
             spec.name: Head(spec, plan.calibration.get(spec.name)) for spec in outputs
         }
-        self._weights = _weights_of(plan)
-        _check_heads(plan, self._heads)
+        self._weights = score_weights(plan)
+        self._repeated = repeated_inputs(plan)
+        check_heads(plan, self._heads)
 
     def prepare(self, request: RankRequest, limits: ColumnLimits) -> PreparedRanking:
         """Make the graph's inputs of a request.
@@ -111,10 +119,13 @@ class RankingRules:
             bad = bad_candidates(plan.features, faults, report=plan.report_bad)
         defaulted = made.counts[:, _DEFAULTED]
         missed = completed.missed
+        arrays = made.arrays
+        if self._repeated:
+            arrays = {**arrays, **_for_each_row(arrays, self._repeated, made.rows, limits)}
         return PreparedRanking(
             request=request,
             rows=made.rows,
-            arrays=made.arrays,
+            arrays=arrays,
             heads=heads,
             counts=made.counts,
             defaulted=tuple([plan.features[at].name for at in defaulted.nonzero()[0].tolist()]),
@@ -204,37 +215,21 @@ class RankingRules:
         return int(read.values[0])
 
 
-def _index_of(plan: RankingPlan, name: str, side: str) -> int:
-    for at, feature in enumerate(plan.features):
-        if feature.name == name and feature.side == side:
-            return at
-    raise ValueError(f"the plan has no {side} feature {name!r}")
+def _for_each_row(
+    arrays: Mapping[str, Array], names: tuple[str, ...], rows: int, limits: ColumnLimits
+) -> dict[str, Array]:
+    """Return views of users' inputs that repeat their only row.
 
-
-def _check_routing_key(feature: FeaturePlan) -> None:
-    if feature.type == "float32" or feature.ragged is not None or feature.shape:
-        raise ValueError(
-            f"routing key {feature.name!r}: expected one integer or string for each user"
-        )
-
-
-def _weights_of(plan: RankingPlan) -> Mapping[str, float]:
-    if len(plan.heads) != len(plan.weights) or len(set(plan.heads)) != len(plan.heads):
-        raise ValueError(f"heads {plan.heads} and weights {plan.weights} do not go together")
-    if not plan.heads or (plan.formula == "head" and len(plan.heads) != 1):
-        raise ValueError(f"a score by {plan.formula} is not made of {len(plan.heads)} heads")
-    return dict(zip(plan.heads, map(float, plan.weights), strict=True))
-
-
-def _check_heads(plan: RankingPlan, heads: Mapping[str, Head]) -> None:
-    for name in (*plan.heads, *plan.calibration):
-        if name not in heads:
-            raise ValueError(f"the graph has no output {name!r}")
-        if not heads[name].is_numeric:
-            raise ValueError(f"output {name!r} has no numbers")
-    for name in plan.heads:
-        if not heads[name].may_be_single:
-            raise ValueError(
-                f"output {name!r} {heads[name].spec.shape_text}: a score is made of one number "
-                "for each row"
+    Raises:
+        TooLarge: that is more than a caller could send.
+    """
+    views: dict[str, Array] = {}
+    for name in names:
+        array = arrays[name]
+        if array.size * rows > limits.max_values:
+            raise TooLarge(
+                f"input {name!r}: {array.size} values of the user for each of {rows} candidates "
+                f"are more than the limit of {limits.max_values}"
             )
+        views[name] = np.broadcast_to(array, (rows, *array.shape[1:]))
+    return views
