@@ -29,6 +29,7 @@ from anabranch_runtime.ranking.plans import (
     VocabularyPlan,
 )
 from anabranch_runtime.ranking.requests import ArrayColumn, Column, WireForm
+from anabranch_testing.lengths import length
 from anabranch_wire.errors import Corrupt, TooLarge, Unavailable
 from drawn_features import (
     DrawnRequest,
@@ -116,7 +117,8 @@ def expected_of(
 
 
 @given(cases(nulls=True))
-@settings(deadline=None, max_examples=400)
+@pytest.mark.soak
+@settings(deadline=None, max_examples=length(150, 5000))
 def test_json_comes_to_what_the_contract_says(case: tuple[RankingPlan, DrawnRequest]) -> None:
     plan, request = case
     both = expected_of(plan, request)
@@ -133,7 +135,8 @@ def test_json_comes_to_what_the_contract_says(case: tuple[RankingPlan, DrawnRequ
 
 
 @given(cases(nulls=False))
-@settings(deadline=None, max_examples=400)
+@pytest.mark.soak
+@settings(deadline=None, max_examples=length(150, 5000))
 def test_messages_come_to_what_the_contract_says(case: tuple[RankingPlan, DrawnRequest]) -> None:
     plan, request = case
     both = expected_of(plan, request)
@@ -150,7 +153,8 @@ def test_messages_come_to_what_the_contract_says(case: tuple[RankingPlan, DrawnR
 
 
 @given(cases(nulls=True))
-@settings(deadline=None, max_examples=400)
+@pytest.mark.soak
+@settings(deadline=None, max_examples=length(150, 5000))
 def test_arrays_come_to_what_the_contract_says(case: tuple[RankingPlan, DrawnRequest]) -> None:
     plan, request = case
     both = expected_of(plan, request)
@@ -167,7 +171,8 @@ def test_arrays_come_to_what_the_contract_says(case: tuple[RankingPlan, DrawnReq
 
 
 @given(cases(nulls=True))
-@settings(deadline=None, max_examples=100)
+@pytest.mark.soak
+@settings(deadline=None, max_examples=length(60, 2000))
 def test_what_was_read_is_what_runs(case: tuple[RankingPlan, DrawnRequest]) -> None:
     """A column that is read first, as for an item table, comes to the same as one sent at once."""
     plan, request = case
