@@ -102,13 +102,17 @@ class Health:
         while not self._closing:
             self._look.wait(_LOOK_S)
             self._look.clear()
-            for send, watcher in self._everyone():
-                status = self._status() if watcher.known else _UNKNOWN
-                if status != watcher.told:
-                    watcher.told = status
-                    send(status)
+            self._tell()
+        self._tell()  # what changed since the last look, before the end
         for send, _ in self._everyone():
             send(None)
+
+    def _tell(self) -> None:
+        for send, watcher in self._everyone():
+            status = self._status() if watcher.known else _UNKNOWN
+            if status != watcher.told:
+                watcher.told = status
+                send(status)
 
     def _everyone(self) -> list[tuple[Send, "_Watcher"]]:
         with self._lock:
