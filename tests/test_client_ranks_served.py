@@ -22,6 +22,7 @@ IDS = [5, 6, 7]
 PRICES = [1.0, 3.5, 2.0]
 TAGS = [[1, 2], [], [3]]
 BUSY = {"age": 1.0, "spins": 3000.0}  # some hundreds of milliseconds
+VERY_BUSY = {"age": 1.0, "spins": 20000.0}  # some seconds
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +64,14 @@ def metric(server: RunningServer, name: str, **labels: str) -> float:
         if line.startswith(f"{name}{{") and all(f'{k}="{v}"' in line for k, v in labels.items()):
             total += float(line.rpartition(" ")[2])
     return total
+
+
+def reaches(server: RunningServer, name: str, value: float) -> None:
+    """Wait until a gauge of the model is as high as `value`."""
+    end = time.monotonic() + 20
+    while metric(server, name, model="spin") < value:
+        assert time.monotonic() < end, f"{name} never was {value}"
+        time.sleep(0.02)
 
 
 def seen(ranking: Ranking) -> tuple[object, ...]:
@@ -289,11 +298,11 @@ def test_a_slow_call_is_answered_by_another_server_and_cancelled_at_the_slow_one
         assert face.counts().hedges <= 5
         blocking = threading.Thread(
             target=other.rank,
-            args=("spin", {"age": 1.0, "spins": 20000.0}, candidates),
+            args=("spin", VERY_BUSY, candidates),
             kwargs={"timeout_s": 60},
         )
         blocking.start()
-        time.sleep(0.2)
+        reaches(servers[0], "anabranch_requests_in_flight", 1)
         hedged = face.counts().hedges
         took = []
         for _ in range(2):
@@ -320,10 +329,12 @@ def test_a_cancelled_task_cancels_its_call_at_the_server(
 
     async def scenario() -> None:
         async with AsyncClient(f"{scheme}://{getattr(server, scheme)}") as client:
-            blocking = asyncio.ensure_future(client.rank("spin", BUSY, candidates, timeout_s=30))
-            await asyncio.sleep(0.1)
-            left = asyncio.ensure_future(client.rank("spin", USER, candidates, timeout_s=30))
-            await asyncio.sleep(0.1)
+            blocking = asyncio.ensure_future(
+                client.rank("spin", VERY_BUSY, candidates, timeout_s=50)
+            )
+            await asyncio.to_thread(reaches, server, "anabranch_requests_in_flight", 1)
+            left = asyncio.ensure_future(client.rank("spin", USER, candidates, timeout_s=50))
+            await asyncio.to_thread(reaches, server, "anabranch_requests_in_flight", 2)
             left.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await left
