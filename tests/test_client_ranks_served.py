@@ -74,6 +74,14 @@ def reaches(server: RunningServer, name: str, value: float) -> None:
         time.sleep(0.02)
 
 
+def settles(server: RunningServer) -> None:
+    """Wait until nothing is left of earlier calls."""
+    end = time.monotonic() + 30
+    while metric(server, "anabranch_requests_in_flight", model="spin") > 0:
+        assert time.monotonic() < end, "something is still in flight"
+        time.sleep(0.02)
+
+
 def seen(ranking: Ranking) -> tuple[object, ...]:
     return (
         ranking.ids.tolist(),
@@ -296,6 +304,7 @@ def test_a_slow_call_is_answered_by_another_server_and_cancelled_at_the_slow_one
         for _ in range(100):  # a hedge is earned by twenty requests
             face.rank("spin", USER, candidates, timeout_s=30)
         assert face.counts().hedges <= 5
+        settles(servers[0])
         blocking = threading.Thread(
             target=other.rank,
             args=("spin", VERY_BUSY, candidates),
@@ -325,6 +334,7 @@ def test_a_cancelled_task_cancels_its_call_at_the_server(
 ) -> None:
     server = servers[0]
     candidates = {"item_id": IDS, "price": PRICES}
+    settles(server)
     before = metric(server, "anabranch_requests_dropped_total", reason="cancelled")
 
     async def scenario() -> None:
