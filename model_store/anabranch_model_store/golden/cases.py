@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from anabranch_model_store.containment import read_inside
+from anabranch_model_store.golden.recording import MOST_FILES
 from anabranch_model_store.version_files import VersionFiles
 from anabranch_runtime.ranking.requests import RankRequest
 from anabranch_wire.errors import InvalidInput, TooLarge
@@ -14,10 +15,9 @@ from anabranch_wire.golden import FOLDER, GoldenRequest, decode
 
 __all__ = ["GoldenCase", "golden_files", "read_cases"]
 
-_FILES: Final = 256
 _FILE_BYTES: Final = 16 << 20
 _BYTES: Final = 64 << 20
-"""Of golden requests of one version: files, bytes of one, bytes of all."""
+"""Of golden requests of one version: bytes of one file, bytes of all."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,8 +60,8 @@ def read_cases(files: VersionFiles) -> tuple[GoldenCase, ...]:
         Unavailable: one cannot be read.
     """
     names = golden_files(files)
-    if len(names) > _FILES:
-        raise TooLarge(f"{FOLDER}: {len(names)} files; expected at most {_FILES}")
+    if len(names) > MOST_FILES:
+        raise TooLarge(f"{FOLDER}: {len(names)} files; expected at most {MOST_FILES}")
     if sum(files.bytes[name] for name in names) > _BYTES:
         raise TooLarge(f"{FOLDER}: more than {_BYTES} bytes in all")
     return tuple(_case(read_inside(files.folder, name, _FILE_BYTES), name) for name in names)

@@ -20,7 +20,14 @@ from anabranch_wire.errors import (
 )
 from anabranch_wire.tensors import DATATYPES, TensorSpec
 
-__all__ = ["CALL_HEADERS", "INFER_SCHEMAS", "MODEL_PARAMETER", "SCORING_ERRORS", "infer_paths"]
+__all__ = [
+    "CALL_HEADERS",
+    "INFER_SCHEMAS",
+    "MODEL_PARAMETER",
+    "SCORING_ERRORS",
+    "SNAPSHOT_HEADERS",
+    "infer_paths",
+]
 
 _EXAMPLES: Final = 8
 _EXAMPLE_ELEMENTS: Final = 2000
@@ -194,17 +201,22 @@ _BINARY_BODY: Final[JsonObject] = {
     "schema": {"type": "string", "format": "binary"},
 }
 
+SNAPSHOT_HEADERS: Final[JsonObject] = {
+    "Anabranch-Model-Version": {
+        "description": "The version that answered.",
+        "schema": {"type": "integer"},
+    },
+    "Anabranch-Delta": {
+        "description": "Its newest applied delta.",
+        "schema": {"type": "integer"},
+    },
+}
+"""Headers of every scored answer."""
+
 _SCORED: Final[JsonObject] = {
     "description": "Scores, with the snapshot that they were computed from.",
     "headers": {
-        "Anabranch-Model-Version": {
-            "description": "The version that answered.",
-            "schema": {"type": "integer"},
-        },
-        "Anabranch-Delta": {
-            "description": "Its newest applied delta.",
-            "schema": {"type": "integer"},
-        },
+        **SNAPSHOT_HEADERS,
         "Inference-Header-Content-Length": {
             "description": "Length of the JSON, where binary data follows it.",
             "schema": {"type": "integer"},

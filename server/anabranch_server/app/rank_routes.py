@@ -5,7 +5,12 @@ from typing import Final
 
 from anabranch_runtime.catalog import Catalog
 from anabranch_runtime.ranking.plans import FeaturePlan, RankingPlan, VocabularyPlan
-from anabranch_server.app.infer_routes import CALL_HEADERS, MODEL_PARAMETER, SCORING_ERRORS
+from anabranch_server.app.infer_routes import (
+    CALL_HEADERS,
+    MODEL_PARAMETER,
+    SCORING_ERRORS,
+    SNAPSHOT_HEADERS,
+)
 from anabranch_server.app.openapi import JsonObject, error_responses
 
 __all__ = ["RANK_SCHEMAS", "rank_paths"]
@@ -169,16 +174,7 @@ RANK_SCHEMAS: Final[Mapping[str, JsonObject]] = {
 
 _RANKED: Final[JsonObject] = {
     "description": "The order, with the snapshot that it was computed from.",
-    "headers": {
-        "Anabranch-Model-Version": {
-            "description": "The version that answered.",
-            "schema": {"type": "integer"},
-        },
-        "Anabranch-Delta": {
-            "description": "Its newest applied delta.",
-            "schema": {"type": "integer"},
-        },
-    },
+    "headers": SNAPSHOT_HEADERS,
     "content": {
         "application/json": {
             "schema": _ref("RankResponse"),

@@ -23,7 +23,7 @@ from anabranch_server.doors import DoorContext, Protocol
 from anabranch_server.oip import CallOptions, deadline_for
 from anabranch_server.ranking.explanations import Explanation, stages_ms
 from anabranch_server.ranking.sizes import check_sizes
-from anabranch_wire.errors import Internal, InvalidInput, Unsupported
+from anabranch_wire.errors import Internal, Unsupported
 
 __all__ = ["AdmittedRanking", "RankAdmission", "RankAnswer", "answer_nothing", "ranking_of"]
 
@@ -123,10 +123,6 @@ class RankAdmission:
         if request.routing_key is None and options.routing_key is not None:
             request = replace(request, routing_key=options.routing_key)
         prepared = rules.prepare(request, self._columns)
-        if rules.plan.id not in request.candidates:
-            raise InvalidInput(
-                f"feature {rules.plan.id!r}: expected the ids of the candidates, got none"
-            )
         deadline = deadline_for(
             options.received,
             served.group.settings.queue,
