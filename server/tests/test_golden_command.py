@@ -178,7 +178,6 @@ def test_examples_are_python(name: str) -> None:
     compile(example(name), name, "exec")
 
 
-@pytest.mark.skipif(importlib.util.find_spec("pandas") is None, reason="needs pandas")
 def test_the_example_with_pandas_is_recorded(folder: Path) -> None:
     (folder / "train_pandas.py").write_text(
         example("train_pandas.py") + "\nimport xxhash\n"
