@@ -195,9 +195,7 @@ METRICS: Final[Mapping[str, Metric]] = MappingProxyType(
             "counter", _FEATURE, "Values of a feature that were cut off: more than max_length."
         ),
         "anabranch_feature_out_of_range_total": Metric(
-            "counter",
-            _FEATURE,
-            "Values of a feature that are not finite, or outside of all boundaries.",
+            "counter", _FEATURE, "Numbers of a float32 feature that are not finite."
         ),
         "anabranch_rank_nan_scores_total": Metric(
             "counter", _MODEL, "Candidates of ranking requests whose score was no number."
