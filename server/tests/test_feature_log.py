@@ -15,6 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from anabranch_runtime.ranking.feature_program import ColumnLimits
+from anabranch_runtime.ranking.plans import FeaturePlan
 from anabranch_runtime.ranking.requests import RankRequest
 from anabranch_runtime.ranking.rules import PreparedRanking, RankingRules
 from anabranch_runtime.served import ServedVersion
@@ -131,6 +132,21 @@ def test_a_row_for_each_candidate_says_what_it_was_scored_with(
     assert rows["feature_tags"] == [[4], [], [1, 2, 3]]
     assert rows["missed_item_id"] == [False] * 3
     assert told.results == [("ctr", "written", 1)]
+
+
+def test_features_that_feed_nothing_have_no_column(tmp_path: Path, served: Served) -> None:
+    plan, told = served.rules.plan, Told()
+    key = FeaturePlan(name="user_id", side="user", type="string", default=("",))
+    plan = msgspec.structs.replace(plan, features=(key, *plan.features), routing_key="user_id")
+    with opened(tmp_path, told) as log:
+        offer(log, replace(served, rules=RankingRules(plan, served.version.outputs)))
+
+    rows = read(tmp_path)
+
+    assert told.results == [("ctr", "written", 1)]
+    assert "feature_user_id" not in rows
+    assert rows["missed_user_id"] == [False] * 3
+    assert rows["feature_item_id"] == [7, 8, 9]
 
 
 def test_heads_that_were_asked_for_are_logged_for_all_candidates(

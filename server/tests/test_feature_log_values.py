@@ -36,7 +36,7 @@ def values_of(
     )
     request = RankRequest("json", {}, {})
     counts = np.zeros((1, 5), np.int64)
-    return feature_values(plan, PreparedRanking(request, rows, arrays, ("score",), counts), 0)
+    return feature_values(plan, PreparedRanking(request, rows, arrays, ("score",), counts), feature)
 
 
 def test_a_column_of_a_packed_float_input_is_keys_again() -> None:

@@ -18,6 +18,7 @@ from anabranch_server.feature_log.feature_values import (
     FeatureValues,
     feature_values,
     is_list,
+    is_used,
     keys_each,
 )
 from anabranch_server.feature_log.misses import missed_rows
@@ -34,6 +35,7 @@ def schema_of(entry: Entry) -> Any:  # noqa: ANN401  # pyarrow has no types
     """Return the `pyarrow.Schema` that all entries of the same version have."""
     pa = import_module("pyarrow")
     features = entry.rules.plan.features
+    used = _used(entry.rules.plan)
     fields = [
         pa.field("request_id", pa.string(), nullable=False),
         pa.field("time", pa.float64(), nullable=False),
@@ -47,9 +49,9 @@ def schema_of(entry: Entry) -> Any:  # noqa: ANN401  # pyarrow has no types
         pa.field("bad", pa.string()),
     ]
     fields += [pa.field(f"output_{spec.name}", _output_type(spec)) for spec in entry.declared]
-    fields += [pa.field(f"feature_{one.name}", _feature_type(one)) for one in features]
+    fields += [pa.field(f"feature_{one.name}", _feature_type(one)) for one in used]
     fields += [
-        pa.field(f"weights_{one.name}", pa.list_(pa.float32())) for one in features if one.weighted
+        pa.field(f"weights_{one.name}", pa.list_(pa.float32())) for one in used if one.weighted
     ]
     fields += [pa.field(f"missed_{one.name}", pa.bool_()) for one in features]
     return pa.schema(fields, metadata={"anabranch.feature_log": _FORMAT})
@@ -59,7 +61,7 @@ def batches_of(entry: Entry, schema: Any) -> Iterator[Any]:  # noqa: ANN401  # p
     """Yield the rows of an entry as `pyarrow.RecordBatch`, each of bounded size."""
     pa = import_module("pyarrow")
     prepared, plan = entry.prepared, entry.rules.plan
-    features = [feature_values(plan, prepared, index) for index in range(len(plan.features))]
+    features = [feature_values(plan, prepared, one) for one in _used(plan)]
     ranked = entry.rules.finish(prepared, entry.outputs)
     missed = missed_rows(entry)
     per_row = max([1, *(len(one.values) // max(1, one.rows) for one in features)])
@@ -79,6 +81,10 @@ def batches_of(entry: Entry, schema: Any) -> Iterator[Any]:  # noqa: ANN401  # p
             [array.cast(field.type) for array, field in zip(arrays, schema, strict=True)],
             schema=schema,
         )
+
+
+def _used(plan: RankingPlan) -> list[FeaturePlan]:
+    return [feature for feature in plan.features if is_used(feature)]
 
 
 def _identity(entry: Entry, rows: range) -> Iterator[Any]:
@@ -138,7 +144,7 @@ def _feature(values: FeatureValues, rows: range) -> Any:  # noqa: ANN401  # pyar
 
 def _weights(plan: RankingPlan, features: list[FeatureValues], rows: range) -> Iterator[Any]:
     pa = import_module("pyarrow")
-    for feature, values in zip(plan.features, features, strict=True):
+    for feature, values in zip(_used(plan), features, strict=True):
         if feature.weighted:
             weights = values.weights
             if weights is None:

@@ -14,7 +14,7 @@ from anabranch_runtime.ranking.plans import FeaturePlan, MultiHashPlan, RankingP
 from anabranch_runtime.ranking.rules import PreparedRanking
 from anabranch_runtime.sent_features import LENGTHS, WEIGHTS
 
-__all__ = ["FeatureValues", "feature_values", "is_list", "keys_each", "row_width"]
+__all__ = ["FeatureValues", "feature_values", "is_list", "is_used", "keys_each", "row_width"]
 
 Array = NDArray[np.generic]
 
@@ -51,14 +51,20 @@ def row_width(feature: FeaturePlan) -> int:
     return math.prod(feature.shape)
 
 
+def is_used(feature: FeaturePlan) -> bool:
+    """Whether a feature becomes anything: ids and routing keys may go nowhere."""
+    return bool(feature.keys or feature.values)
+
+
 def is_list(feature: FeaturePlan) -> bool:
     """Whether a row may have another number of values than one."""
     return feature.ragged is not None or bool(feature.shape)
 
 
-def feature_values(plan: RankingPlan, prepared: PreparedRanking, index: int) -> FeatureValues:
-    """Return what feature `index` of the plan became in one request."""
-    feature = plan.features[index]
+def feature_values(
+    plan: RankingPlan, prepared: PreparedRanking, feature: FeaturePlan
+) -> FeatureValues:
+    """Return what a feature of the plan that is used became in one request."""
     if feature.keys:
         return _flat(feature, prepared)
     return _of_tensors(plan, feature, prepared)
