@@ -186,16 +186,24 @@ def read_message(data: bytes, feature: FeaturePlan) -> list[ReadRow] | None:
 
 def _message_values(column: Column, feature: FeaturePlan) -> list[Value] | None:
     sent = [name for name in ("raw", *_SIDE.values()) if len(getattr(column, name))]
-    if len(sent) > 1 or (sent and sent[0] not in ("raw", _SIDE[feature.type])):
+    types = [feature.type, *(["int64"] if feature.type == "float32" else [])]
+    if len(sent) > 1 or (sent and sent[0] not in ("raw", *[_SIDE[one] for one in types])):
         return None
-    if column.type not in (0, _TYPE[feature.type]):
-        return None
-    if sent != ["raw"]:
-        return list(getattr(column, _SIDE[feature.type]))
-    if column.type == 0 or feature.type == "string":
-        return None
-    numbers = _numbers(column.raw, "<i8" if feature.type == "int64" else "<f4")
-    return None if numbers is None else list(numbers)
+    if not sent:
+        return [] if column.type in (0, *[_TYPE[one] for one in types]) else None
+    if sent == ["raw"]:
+        of = {_TYPE[one]: one for one in types if one != "string"}.get(column.type)
+        if of is None:
+            return None
+        numbers = _numbers(column.raw, "<i8" if of == "int64" else "<f4")
+    else:
+        of = next(one for one in types if _SIDE[one] == sent[0])
+        if column.type not in (0, _TYPE[of]):
+            return None
+        numbers = list(getattr(column, sent[0]))
+    if numbers is None or of == feature.type:
+        return numbers
+    return [float(np.float32(number)) for number in numbers]
 
 
 def _row_lengths(column: Column, feature: FeaturePlan, values: int) -> Sequence[int] | None:

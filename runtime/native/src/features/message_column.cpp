@@ -1,5 +1,6 @@
 #include "anabranch/features/message_column.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -61,7 +62,7 @@ class ColumnReader {
   Problem read(std::string_view bytes, RawColumn& column);
 
  private:
-  Problem check_values() const;
+  Problem check_values();
   std::size_t take_values(RawColumn& column);
   Problem take_rows(std::size_t values, RawColumn& column);
   Problem take_lengths(std::size_t values, RawColumn& column);
@@ -76,6 +77,7 @@ class ColumnReader {
   ColumnStorage& storage_;
   std::vector<Fault>& faults_;
   ColumnFields fields_;
+  bool integers_ = false;  // the values are int64s, whatever the feature's type
 };
 
 Problem ColumnReader::read(std::string_view bytes, RawColumn& column) {
@@ -90,7 +92,7 @@ Problem ColumnReader::read(std::string_view bytes, RawColumn& column) {
 }
 
 // Are there values of the feature's type alone?
-Problem ColumnReader::check_values() const {
+Problem ColumnReader::check_values() {
   std::string got;
   int kinds = 0;
   const auto add = [&](bool sent, const std::string& what) {
@@ -105,34 +107,42 @@ Problem ColumnReader::check_values() const {
   if (kinds > 1) return expected_got("one of raw, int64s, floats and strings", got);
 
   struct Kind {
-    bool typed;
     std::int32_t type;
     const char* expected;
   };
   const auto kind = [&]() -> Kind {
     switch (form_.type) {
       case ValueType::kInt64:
-        return {!storage_.ints.empty(), kTypeInt64, "int64s or raw INT64"};
+        return {kTypeInt64, "int64s or raw INT64"};
       case ValueType::kFloat32:
-        return {!storage_.floats.empty(), kTypeFloat32, "floats or raw FLOAT32"};
+        return {kTypeFloat32, "numbers: floats, int64s or raw"};
       case ValueType::kString:
         break;
     }
-    return {!storage_.strings.empty(), kTypeString, "strings"};
+    return {kTypeString, "strings"};
   }();
-  if (kinds == 1 && !kind.typed) {
-    if (fields_.raw.empty()) return expected_got(kind.expected, got);
-    if (fields_.type != kind.type || form_.type == ValueType::kString) {
+  const bool numbers = form_.type != ValueType::kString;
+  integers_ = !storage_.ints.empty() || (!fields_.raw.empty() && fields_.type == kTypeInt64);
+  const bool as_type = numbers && integers_ && form_.type == ValueType::kFloat32;
+  const std::int32_t type = as_type ? kTypeInt64 : kind.type;
+  if (!fields_.raw.empty()) {
+    if (!numbers || fields_.type != type) {
       return expected_got(kind.expected, "raw " + type_name(fields_.type));
     }
-    const std::size_t size = form_.type == ValueType::kInt64 ? 8 : 4;
+    const std::size_t size = integers_ ? sizeof(std::int64_t) : sizeof(float);
     if (fields_.raw.size() % size != 0) {
       return expected_got("a multiple of " + std::to_string(size) + " bytes in raw",
                           std::to_string(fields_.raw.size()));
     }
+  } else if (kinds == 1) {
+    const bool fits =
+        numbers ? storage_.strings.empty() && (integers_ || form_.type == ValueType::kFloat32)
+                : !storage_.strings.empty();
+    if (!fits) return expected_got(kind.expected, got);
   }
-  if (fields_.type != kNoType && fields_.type != kind.type) {
-    return expected_got("type " + type_name(kind.type), type_name(fields_.type));
+  if (fields_.type != kNoType && fields_.type != type &&
+      !(kinds == 0 && numbers && fields_.type == kTypeInt64)) {
+    return expected_got("type " + type_name(type), type_name(fields_.type));
   }
   return std::nullopt;
 }
@@ -146,6 +156,16 @@ std::size_t ColumnReader::take_values(RawColumn& column) {
       limit_values(column.ints.size(), 0, limits_);
       return column.ints.size();
     case ValueType::kFloat32:
+      if (integers_) {
+        const auto sent = fields_.raw.empty() ? std::span<const std::int64_t>(storage_.ints)
+                                              : numbers_of(fields_.raw, storage_.ints);
+        limit_values(sent.size(), 0, limits_);
+        storage_.floats.resize(sent.size());
+        std::transform(sent.begin(), sent.end(), storage_.floats.begin(),
+                       [](std::int64_t value) { return static_cast<float>(value); });
+        column.floats = storage_.floats;
+        return sent.size();
+      }
       column.floats = fields_.raw.empty() ? std::span<const float>(storage_.floats)
                                           : numbers_of(fields_.raw, storage_.floats);
       limit_values(column.floats.size(), 0, limits_);

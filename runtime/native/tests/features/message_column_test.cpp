@@ -59,6 +59,9 @@ TEST(values_of_every_field) {
   CHECK_EQ(read(raw_int64s({1, -2, 300}), kInts), "rows 3: 1 -2 300");
   CHECK_EQ(read(packed_floats({1.5, -0.0F}), kFloats), "rows 2: 1.5 -0");
   CHECK_EQ(read(raw_floats({1.5, NAN, INFINITY}), kFloats), "rows 3: 1.5 nan inf");
+  // Integers are numbers, as in JSON: the nearest float32.
+  CHECK_EQ(read(packed_int64s({1, -2, 16777217}), kFloats), "rows 3: 1 -2 16777216");
+  CHECK_EQ(read(raw_int64s({1, -2, 16777219}), kFloats), "rows 3: 1 -2 16777220");
   CHECK_EQ(read(strings({"a", "", "c"}), kStrings), "rows 3: <a> <> <c>");
   CHECK_EQ(read("", kInts), "rows 0:");
   CHECK_EQ(read(packed_int64s({7}), kInts, kOne), "rows 1: 7");
@@ -123,7 +126,7 @@ TEST(weights_must_be_as_many_as_values) {
 }
 
 TEST(types_are_not_converted) {
-  CHECK_EQ(whole(packed_int64s({1}), kFloats), "expected floats or raw FLOAT32, got int64s");
+  CHECK_EQ(whole(strings({"1"}), kFloats), "expected numbers: floats, int64s or raw, got strings");
   CHECK_EQ(whole(packed_floats({1}), kInts), "expected int64s or raw INT64, got floats");
   CHECK_EQ(whole(strings({"1"}), kInts), "expected int64s or raw INT64, got strings");
   CHECK_EQ(whole(raw_floats({1, 2}), kInts), "expected int64s or raw INT64, got raw FLOAT32");
@@ -133,7 +136,7 @@ TEST(types_are_not_converted) {
   CHECK_EQ(whole(varint_field(1, 3) + bytes_field(2, "abcd"), kStrings),
            "expected strings, got raw STRING");
   CHECK_EQ(whole(varint_field(1, 9) + bytes_field(2, "abcd"), kFloats),
-           "expected floats or raw FLOAT32, got raw 9");
+           "expected numbers: floats, int64s or raw, got raw 9");
   CHECK_EQ(whole(varint_field(1, 2) + packed_int64s({1}), kInts),
            "expected type INT64, got FLOAT32");
   CHECK_EQ(read(varint_field(1, 1) + packed_int64s({1}), kInts), "rows 1: 1");
