@@ -1,3 +1,4 @@
+import json
 import os
 import subprocess
 import sys
@@ -5,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from anabranch_testing.graphs import scale_model
 
@@ -74,3 +76,30 @@ def test_what_no_server_could_serve_is_not_published(
     assert refused.returncode == 1
     assert refused.stderr.startswith(f"anabranch: nothing was published: {said}")
     assert not list(repository.iterdir())
+
+
+LOOKED_UP = """\
+lookups:
+  - {feature: id, table: items, output: {input: x, columns: [0, 4]}}
+"""
+
+
+def test_tables_and_the_age_of_the_data_are_published(repository: Path, tmp_path: Path) -> None:
+    onnx = scale_model(tmp_path / "trained").path
+    (tmp_path / "model.yaml").write_text(LOOKED_UP)
+    table = tmp_path / "items.safetensors"
+    rows = {"keys": np.arange(3), "values": np.zeros((3, 4), np.float32)}
+    save_file(rows, table)  # type: ignore[arg-type]  # its stub has arrays of one type
+    options = ["--model-yaml", str(tmp_path / "model.yaml"), "--table", str(table)]
+
+    published = publish(
+        repository / "ctr", onnx, *options, "--step", "1200", "--event-time", "1764417655.5"
+    )
+    twice = publish(repository / "ctr", onnx, *options, "--table", str(table))
+
+    assert published.returncode == 0, published.stderr
+    manifest = json.loads((repository / "ctr" / "1" / "manifest.json").read_text())
+    assert [entry["name"] for entry in manifest["tables"]] == ["items"]
+    assert (manifest["step"], manifest["event_time"]) == (1200, 1764417655.5)
+    assert twice.returncode == 2
+    assert "two files have the same name" in twice.stderr

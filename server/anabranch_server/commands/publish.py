@@ -35,6 +35,24 @@ def publish(
         list[Path] | None,
         typer.Option(metavar="FILE", help="Item tables (.parquet); may be repeated."),
     ] = None,
+    table: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Rows of the table NAME, as NAME.safetensors; may be repeated.",
+        ),
+    ] = None,
+    step: Annotated[
+        int | None, typer.Option(min=0, help="Training step of the model.", show_default="none")
+    ] = None,
+    event_time: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0,
+            help="Time of the newest event in it, in seconds since 1970.",
+            show_default="none",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Publish a version of a model into a repository, all of it or nothing.
@@ -49,6 +67,9 @@ def publish(
     from anabranch_wire.errors import AnabranchError
 
     begun = time.monotonic()
+    tables = {file.stem: file for file in table or ()}
+    if len(tables) != len(table or ()):
+        fail("--table: two files have the same name; the name is that of the table", code=2)
     try:
         check_model_level(model_dir)
     except AnabranchError as error:
@@ -62,9 +83,12 @@ def publish(
             version=version,
             model_yaml=model_yaml,
             external_data=external_data or (),
+            tables=tables,
             warmup=warmup or (),
             golden=golden or (),
             items=items or (),
+            step=step,
+            event_time=event_time,
             check=lambda folder: check_unpublished(folder, model_dir.absolute()),
         )
     except AnabranchError as error:
