@@ -80,7 +80,7 @@ class ItemTable:
             Unavailable: it cannot be read, or pyarrow is not installed.
         """
         table = cls(Path(plan.path))
-        for feature in plan.columns:
+        for feature in (*plan.columns, *[one.column for one in plan.sequences]):
             if feature not in table.header.features:
                 raise Corrupt(f"{table._name}: header: feature {feature!r} is missing")
         return table

@@ -95,6 +95,9 @@ def all_missed(
             joined[feature.name] = known[0]
         elif known:
             table, item = known
+            if table.user:  # which of a user's ids both lack is not known
+                joined[feature.name] = Missed(max(table.keys, item.keys), user=True)
+                continue
             candidates = tuple(sorted({*table.candidates, *item.candidates}))
             added = len(candidates) - len(table.candidates)
             joined[feature.name] = Missed(table.keys + added, table.user, candidates)

@@ -18,6 +18,7 @@ __all__ = [
     "MultiHashPlan",
     "RaggedPlan",
     "RankingPlan",
+    "SequencePlan",
     "SinkPlan",
     "TensorFill",
     "VocabularyPlan",
@@ -136,16 +137,36 @@ class TensorFill(msgspec.Struct, frozen=True):
     once: bool
 
 
+class SequencePlan(msgspec.Struct, frozen=True):
+    """A sequence of the user that is filled with a value of the item table for each of his ids.
+
+    Attributes:
+        feature: that is filled; ragged.
+        ids: the user's ragged feature that holds ids.
+        column: of the item table's file, with one value an item.
+        missing: raw value that stands in where the table has none; None: that is a fault.
+    """
+
+    feature: str
+    ids: str
+    column: str
+    missing: int | float | str | None = None
+
+
 class ItemTablePlan(msgspec.Struct, frozen=True):
     """Features of candidates by id.
 
     Attributes:
         path: Arrow IPC file in the cache, which workers map; see docs/formats.md.
         columns: feature -> column of that file.
+        sequences: of users, filled by the ids in another one.
+        bytes: of the file: in memory once, whatever the number of workers.
     """
 
     path: str
     columns: Mapping[str, str]
+    sequences: tuple[SequencePlan, ...] = ()
+    bytes: int = 0
 
 
 class CalibrationPlan(msgspec.Struct, frozen=True):

@@ -28,6 +28,7 @@ from anabranch_runtime.ranking.plan_checks import (
 from anabranch_runtime.ranking.plans import RankingPlan
 from anabranch_runtime.ranking.requests import ArrayColumn, Column, Missed, Ranked, RankRequest
 from anabranch_runtime.ranking.scores import score
+from anabranch_runtime.ranking.sequences import SequenceCompletion
 from anabranch_wire.errors import InvalidInput, TooLarge
 from anabranch_wire.tensors import TensorSpec
 
@@ -87,6 +88,7 @@ class RankingRules:
         self._id_index = index_of(plan, plan.id, "candidate")
         items = None if plan.item_table is None else ItemTable.open(plan.item_table)
         self._completion = Completion(plan, self._program, items)
+        self._sequences = SequenceCompletion(plan, self._program, items)
         self._key_index = None
         if plan.routing_key is not None:
             self._key_index = index_of(plan, plan.routing_key, "user")
@@ -111,14 +113,17 @@ class RankingRules:
         columns = self._placement.place(request)
         if columns[self._id_index] is None:  # answers name candidates by their ids
             raise InvalidInput(f"feature {plan.id!r}: expected the ids of the candidates, got none")
-        completed = self._completion.complete(columns, form, limits)
+        sequences = self._sequences.complete(columns, form, limits)
+        completed = self._completion.complete(sequences.columns, form, limits)
         made = self._program.run(completed.columns, form, 0, limits)
         bad: Mapping[int, str] = {}
-        if made.faults:
-            faults = completed.faults(made.faults, self._id_index)
+        if made.faults or sequences.own:
+            faults = completed.faults(sequences.faults(made.faults), self._id_index)
             bad = bad_candidates(plan.features, faults, report=plan.report_bad)
         defaulted = made.counts[:, _DEFAULTED]
-        missed = completed.missed
+        missed = sequences.missed
+        if completed.missed is not None:
+            missed = {**missed, plan.id: completed.missed}
         arrays = made.arrays
         if self._repeated:
             arrays = {**arrays, **_for_each_row(arrays, self._repeated, made.rows, limits)}
@@ -129,7 +134,7 @@ class RankingRules:
             heads=heads,
             counts=made.counts,
             defaulted=tuple([plan.features[at].name for at in defaulted.nonzero()[0].tolist()]),
-            missed={} if missed is None else {plan.id: missed},
+            missed=missed,
             bad=bad,
             routing_key=self._routing_key(request, columns, limits),
         )

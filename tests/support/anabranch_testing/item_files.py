@@ -10,7 +10,7 @@ from anabranch_model_store.item_chunks import ItemFile
 from anabranch_model_store.item_import import ItemSource, write_item_table
 from anabranch_model_store.item_order import order_items
 from anabranch_runtime.ranking.item_layout import ItemForm
-from anabranch_runtime.ranking.plans import FeaturePlan, ItemTablePlan
+from anabranch_runtime.ranking.plans import FeaturePlan, ItemTablePlan, SequencePlan
 
 __all__ = ["write_items"]
 
@@ -20,6 +20,7 @@ def write_items(
     ids: Sequence[int] | Sequence[str],
     columns: Mapping[str, Sequence[object]],
     features: Sequence[FeaturePlan],
+    sequences: Sequence[SequencePlan] = (),
 ) -> ItemTablePlan:
     """Write the item table of some features; return what a plan says of it.
 
@@ -28,13 +29,15 @@ def write_items(
         ids: of items; at least one.
         columns: feature -> values, None where there is none.
         features: of the plan, those of the columns among them.
+        sequences: that the table fills; a column of their own has one value an item.
     """
     types = {"int64": pyarrow.int64(), "float32": pyarrow.float32(), "string": pyarrow.string()}
+    of_users = {sequence.feature for sequence in sequences}
     forms: dict[str, ItemForm] = {}
     arrays: dict[str, pyarrow.Array] = {"id": pyarrow.array(ids)}
     for feature in features:
         if feature.name in columns:
-            ragged = feature.ragged is not None
+            ragged = feature.ragged is not None and feature.name not in of_users
             forms[feature.name] = ItemForm(feature.type, ragged=ragged)
             one = types[feature.type]
             arrays[feature.name] = pyarrow.array(
@@ -47,4 +50,6 @@ def write_items(
     names = {name: name for name in forms}
     source = ItemSource(file, order, "id", names, forms)
     write_item_table(source, folder, "items.arrow", lambda done: None)
-    return ItemTablePlan(str(folder / "items.arrow"), names)
+    path = folder / "items.arrow"
+    filled = {name: name for name in names if name not in of_users}
+    return ItemTablePlan(str(path), filled, tuple(sequences), path.stat().st_size)
