@@ -91,7 +91,7 @@ class ItemFile:
         if first != self.rows:
             raise InvalidInput(f"{self.what}: column {column!r}: {first} rows of {self.rows}")
 
-    def _chunk(self, array: Any, column: str, form: ItemForm, first: int) -> ItemChunk:  # noqa: ANN401
+    def _chunk(self, array: Any, column: str, form: ItemForm, first: int) -> ItemChunk:  # noqa: ANN401  # pyarrow has no types
         place = _Place(self.what, column, first)
         valid = None
         if array.null_count:
@@ -121,7 +121,7 @@ class ItemFile:
 
     def _values(
         self,
-        leaf: Any,  # noqa: ANN401
+        leaf: Any,  # noqa: ANN401  # pyarrow has no types
         form: ItemForm,
         place: "_Place",
         counts: NDArray[np.int64] | None,
@@ -142,7 +142,7 @@ class ItemFile:
         text = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
         return text[offsets[0] : offsets[-1]], np.diff(offsets)
 
-    def _open(self) -> Any:  # noqa: ANN401
+    def _open(self) -> Any:  # noqa: ANN401  # pyarrow has no types
         parquet = pyarrow(self.what, "pyarrow.parquet")
         return parquet.ParquetFile(self._path, buffer_size=1 << 20, pre_buffer=False)
 
@@ -182,7 +182,7 @@ class _Place:
                 f"{self.text}, row {self.first_row + at}: {counts[at]} values; expected {width}"
             )
 
-    def check_no_null(self, leaf: Any, counts: NDArray[np.int64]) -> None:  # noqa: ANN401
+    def check_no_null(self, leaf: Any, counts: NDArray[np.int64]) -> None:  # noqa: ANN401  # pyarrow has no types
         if leaf.null_count:
             value = int(np.argmax(leaf.is_null().to_numpy(zero_copy_only=False)))
             raise InvalidInput(
@@ -190,7 +190,7 @@ class _Place:
                 "it out, or make the whole row null"
             )
 
-    def floats(self, leaf: Any, counts: NDArray[np.int64] | None) -> NDArray[np.float32]:  # noqa: ANN401
+    def floats(self, leaf: Any, counts: NDArray[np.int64] | None) -> NDArray[np.float32]:  # noqa: ANN401  # pyarrow has no types
         """Return numbers, rounded to float32."""
         numbers = np.asarray(leaf.fill_null(0).to_numpy(zero_copy_only=False))
         with np.errstate(over="ignore"):
@@ -210,7 +210,7 @@ class _Place:
         return self.first_row + int(np.searchsorted(np.cumsum(counts), value, side="right"))
 
 
-def _column_bytes(metadata: Any) -> dict[str, int]:  # noqa: ANN401
+def _column_bytes(metadata: Any) -> dict[str, int]:  # noqa: ANN401  # pyarrow has no types
     """Return the bytes of each column, those below it included."""
     sizes: dict[str, int] = {}
     for group in range(metadata.num_row_groups):

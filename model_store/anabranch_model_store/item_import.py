@@ -193,7 +193,7 @@ def _checksum(array: NDArray[Any]) -> int:
     return checksum
 
 
-def _arrow_array(column: ItemColumn, rows: int, arrow: Any) -> Any:  # noqa: ANN401
+def _arrow_array(column: ItemColumn, rows: int, arrow: Any) -> Any:  # noqa: ANN401  # pyarrow has no types
     """Return a column as an Arrow array over the same memory; pyarrow comes without types."""
     form = column.form
     kind = arrow_type(form, arrow)

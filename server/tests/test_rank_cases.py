@@ -46,7 +46,7 @@ def string_ids() -> RankingPlan:
         name="item_id",
         side="candidate",
         type="string",
-        transform=msgspec.structs.replace(PLAN.features[1].transform, values=("a", "b", "c")),  # type: ignore[type-var]
+        transform=msgspec.structs.replace(PLAN.features[1].transform, values=("a", "b", "c")),  # type: ignore[type-var]  # a vocabulary
         values=(SinkPlan(2, 0),),
     )
     features = tuple(item if one.name == "item_id" else one for one in PLAN.features)

@@ -162,7 +162,7 @@ class ItemColumn:
         )
 
 
-def _array(buffers: dict[str, Any], name: str, dtype: Any, count: int) -> NDArray[Any]:  # noqa: ANN401
+def _array(buffers: dict[str, Any], name: str, dtype: Any, count: int) -> NDArray[Any]:  # noqa: ANN401  # buffers of pyarrow, a dtype
     """Return the first `count` numbers of a buffer; one that is empty may be left out."""
     size = count * np.dtype(dtype).itemsize
     buffer = buffers.get(name, b"")

@@ -117,7 +117,7 @@ def arrow_type(form: ItemForm, arrow: Any) -> Any:  # noqa: ANN401 (pyarrow has 
     return one if form.width == 1 else arrow.list_(one, form.width)
 
 
-def buffers_of(column: Any, form: ItemForm) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
+def buffers_of(column: Any, form: ItemForm) -> Iterator[tuple[str, Any]]:  # noqa: ANN401  # pyarrow has no types
     """Yield the buffers of an Arrow array of `form` by name; some may be left out."""
     names = ["validity"]
     if form.ragged:

@@ -112,7 +112,7 @@ def _order(entry: Entry, ranked: Ranked, rows: range) -> Iterator[Any]:
     yield pa.array([ranked.bad.get(row) for row in rows], pa.string())
 
 
-def _output(ranked: Ranked, spec: TensorSpec, total: int, rows: range) -> Any:  # noqa: ANN401
+def _output(ranked: Ranked, spec: TensorSpec, total: int, rows: range) -> Any:  # noqa: ANN401  # pyarrow has no types
     pa = import_module("pyarrow")
     found = ranked.outputs.get(spec.name)
     if found is None:
@@ -182,7 +182,7 @@ def _missed(
     return pa.array(flags[rows.start : rows.stop])
 
 
-def _lists(values: NDArray[Any], absent: NDArray[np.bool_] | None) -> Any:  # noqa: ANN401
+def _lists(values: NDArray[Any], absent: NDArray[np.bool_] | None) -> Any:  # noqa: ANN401  # pyarrow has no types
     """A list for each row of (rows, k); null where it is absent."""
     pa = import_module("pyarrow")
     offsets = _offsets(np.full(len(values), values.shape[1], np.int64))

@@ -71,7 +71,7 @@ class LogFile:
         OSError: it cannot be made.
     """
 
-    def __init__(self, path: Path, schema: Any, now: float) -> None:  # noqa: ANN401
+    def __init__(self, path: Path, schema: Any, now: float) -> None:  # noqa: ANN401  # pyarrow has no types
         self._path = path
         self._part = path.with_name(f".{path.name}{_PART}")
         self.schema = schema

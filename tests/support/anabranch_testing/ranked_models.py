@@ -134,7 +134,7 @@ def ranked_lookups_plan() -> RankingPlan:
     """Return the plan of `ranked_lookups`; keys are sent as they are."""
 
     def keyed(name: str, side: str, **more: object) -> FeaturePlan:
-        return FeaturePlan(name=name, side=side, type="int64", keys=(name,), **more)  # type: ignore[arg-type]
+        return FeaturePlan(name=name, side=side, type="int64", keys=(name,), **more)  # type: ignore[arg-type]  # fields by name
 
     bag = RaggedPlan(1000, "first", None, 0)
     return RankingPlan(
