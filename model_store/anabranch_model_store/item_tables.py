@@ -1,11 +1,13 @@
 """Item tables of a version: checked against the features that they feed, put into the cache."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from msgspec import UNSET
 
 from anabranch_model_store.hashing import file_sha256
 from anabranch_model_store.item_cache import ItemCache
@@ -16,7 +18,7 @@ from anabranch_model_store.model_yaml import Feature, ItemTable, ModelMeaning
 from anabranch_model_store.prepared_stores import StoreSettings
 from anabranch_model_store.version_files import VersionFiles
 from anabranch_runtime.ranking.item_layout import FORMAT, ItemForm
-from anabranch_runtime.ranking.plans import ItemTablePlan, RankingPlan
+from anabranch_runtime.ranking.plans import ItemTablePlan, RankingPlan, SequencePlan
 from anabranch_wire.errors import InvalidInput, Unavailable
 
 __all__ = ["check_item_table", "import_item_table", "with_item_table"]
@@ -55,10 +57,10 @@ def import_item_table(
     table = _table(meaning)
     if table is None:
         return None
-    file, key, forms = _checked(meaning, table, files)
+    checked = _checked(meaning, table, files)
+    file, key, columns, forms = checked.file, checked.key, checked.columns, checked.forms
     total = files.bytes[table.file]
     digest = files.digests.get(table.file) or file_sha256(files.path(table.file))
-    columns = {feature: table.columns[feature] for feature in forms}
     parts = [f"{_FORMAT} {digest} {table.key!r} {key}"]
     parts += [f"{feature!r} {column!r} {forms[feature]}" for feature, column in columns.items()]
 
@@ -70,7 +72,12 @@ def import_item_table(
 
     path = cache.get("\n".join(parts), write, lambda done: on_bytes(min(done, total), total))
     on_bytes(total, total)
-    return ItemTablePlan(path=str(path), columns={feature: feature for feature in forms})
+    return ItemTablePlan(
+        path=str(path),
+        columns={feature: feature for feature in sorted(table.columns)},
+        sequences=checked.sequences,
+        bytes=path.stat().st_size,
+    )
 
 
 def with_item_table(
@@ -110,10 +117,28 @@ def _table(meaning: ModelMeaning) -> ItemTable | None:
     return meaning.item_tables[meaning.ranking.item_table]
 
 
-def _checked(
-    meaning: ModelMeaning, table: ItemTable, files: VersionFiles
-) -> tuple[ItemFile, KeyType, dict[str, ItemForm]]:
-    """Open the file of a table, and return the type of its ids and the forms of its features."""
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """An item table whose columns fit what they are for.
+
+    Attributes:
+        file: opened.
+        key: type of its ids.
+        columns: feature -> column of the file; of those that have the same one, and the same form,
+            the first.
+        forms: of these features.
+        sequences: what fills sequences of users.
+    """
+
+    file: ItemFile
+    key: KeyType
+    columns: dict[str, str]
+    forms: dict[str, ItemForm]
+    sequences: tuple[SequencePlan, ...]
+
+
+def _checked(meaning: ModelMeaning, table: ItemTable, files: VersionFiles) -> _Checked:
+    """Open the file of a table, and check its columns against the features that they fill."""
     assert meaning.ranking is not None
     features = {feature.name: feature for feature in meaning.features}
     key = features[meaning.ranking.id]
@@ -132,11 +157,29 @@ def _checked(
     for field in file.schema:
         types.setdefault(field.name, []).append(field.type)
     _check_column(file, types, table.key, ItemForm(key.type), key.name)
-    forms: dict[str, ItemForm] = {}
-    for name in sorted(table.columns):
-        forms[name] = _form(features[name])
-        _check_column(file, types, table.columns[name], forms[name], name)
-    return file, key.type, forms
+    columns = {name: table.columns[name] for name in sorted(table.columns)}
+    forms = {name: _form(features[name]) for name in columns}
+    for name, form in forms.items():
+        _check_column(file, types, columns[name], form, name)
+    held = {(columns[name], form): name for name, form in reversed(forms.items())}
+    sequences: list[SequencePlan] = []
+    for name, sequence in sorted(table.sequences.items()):
+        found = features[sequence.ids].type
+        if found != key.type:
+            raise InvalidInput(
+                f"model.yaml: item_tables: sequence {name!r}: its ids, {sequence.ids!r}, are "
+                f"{found}; those of the table are {key.type}"
+            )
+        form = ItemForm(features[name].type)
+        _check_column(file, types, sequence.column, form, name)
+        column = held.setdefault((sequence.column, form), name)
+        if column == name:
+            columns[name], forms[name] = sequence.column, form
+        missing = None if sequence.missing is UNSET else sequence.missing
+        if form.type == "float32" and missing is not None:
+            missing = float(missing)
+        sequences.append(SequencePlan(name, sequence.ids, column, missing))
+    return _Checked(file, key.type, columns, forms, tuple(sequences))
 
 
 def _form(feature: Feature) -> ItemForm:

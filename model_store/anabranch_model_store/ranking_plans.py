@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from msgspec import UNSET
 
 from anabranch_model_store.built_graphs import BuiltGraphs
 from anabranch_model_store.feature_forms import key_names
 from anabranch_model_store.graph_names import idle_features
 from anabranch_model_store.model_yaml import Feature, ModelMeaning, Ranking
+from anabranch_model_store.model_yaml.features import Scalar
 from anabranch_model_store.ranking_sinks import FeatureSinks, fill_inputs, makes_ids
 from anabranch_model_store.score_plans import ScorePlan, calibrations, score_plan
 from anabranch_model_store.version_files import VersionFiles
@@ -84,8 +86,16 @@ def ranking_plan(
         keys,
         idle_features(meaning),
     )
+    missing = _missing_items(meaning, ranking)
     features = tuple(
-        _feature(feature, filled.sinks[feature.name], keys.get(feature.name, ()), files, cache)
+        _feature(
+            feature,
+            filled.sinks[feature.name],
+            keys.get(feature.name, ()),
+            missing.get(feature.name),
+            files,
+            cache,
+        )
         for feature in meaning.features
     )
     if not any(one.side == "candidate" and (one.values or one.keys) for one in features):
@@ -177,12 +187,15 @@ def _feature(
     feature: Feature,
     sinks: FeatureSinks,
     keys: tuple[str, ...],
+    missing: Scalar | None,
     files: VersionFiles,
     cache: BuiltGraphs | None,
 ) -> FeaturePlan:
     place = f"{_PLACE}: feature {feature.name!r}"
     transform, values = _transform(feature, files, cache, f"{place}: vocabulary")
     ragged = feature.ragged
+    if missing is not None:
+        _check_stand_ins(feature, (missing,), values, f"{place}: missing")
     return FeaturePlan(
         name=feature.name,
         side=feature.side,
@@ -229,17 +242,32 @@ def _default(
         values = (default,)
     else:
         return None
+    _check_stand_ins(feature, values, vocabulary, f"{place}: default")
+    return tuple(map(float, values)) if feature.type == "float32" else values
+
+
+def _check_stand_ins(
+    feature: Feature, values: tuple[Scalar, ...], vocabulary: Values | None, place: str
+) -> None:
+    """Check that raw values of model.yaml are values of a feature, and known to it."""
     for value in values:
         if feature.type == "int64" and not _INT64[0] <= int(value) <= _INT64[1]:
-            raise InvalidInput(f"{place}: default: {value}; expected a 64-bit integer")
+            raise InvalidInput(f"{place}: {value}; expected a 64-bit integer")
         if feature.type == "float32" and abs(float(value)) > _MOST_FLOAT32:
-            raise InvalidInput(f"{place}: default: {value} is beyond float32")
+            raise InvalidInput(f"{place}: {value} is beyond float32")
     if vocabulary is not None and feature.vocabulary and feature.vocabulary.unknown == "error":
         known = set(vocabulary)
         for value in values:
             if value not in known:
                 raise InvalidInput(
-                    f"{place}: default: {value!r} is not in its vocabulary; list it there, or set "
+                    f"{place}: {value!r} is not in its vocabulary; list it there, or set "
                     "vocabulary.unknown"
                 )
-    return tuple(map(float, values)) if feature.type == "float32" else values
+
+
+def _missing_items(meaning: ModelMeaning, ranking: Ranking) -> Mapping[str, Scalar]:
+    """Return what stands in for unknown items: sequence of the user -> raw value."""
+    if ranking.item_table is None:
+        return {}
+    sequences = meaning.item_tables[ranking.item_table].sequences
+    return {name: one.missing for name, one in sequences.items() if one.missing is not UNSET}

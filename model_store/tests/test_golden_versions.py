@@ -627,6 +627,98 @@ def test_another_item_table_is_caught(tmp_path: Path) -> None:
         folder.prepare()
 
 
+SEQUENCE: Plain = {"max_length": 3, "keep": "last", "pad_to": 3, "padding": 0}
+SEQUENCES_MEANING: Plain = {
+    "features": [
+        {"name": "recent", "side": "user", "type": "int64", "ragged": SEQUENCE},
+        {"name": "brands", "side": "user", "type": "string", "ragged": SEQUENCE,
+         "hash": {"function": "xxh64", "num_buckets": 90}},
+        {"name": "prices", "side": "user", "type": "float32", "ragged": SEQUENCE},
+        {"name": "item_id", "side": "candidate", "type": "int64"},
+        {"name": "price", "side": "candidate", "type": "float32", "default": 0.0},
+    ],
+    "user_inputs": ["recent", "brands", "prices"],
+    "item_tables": {
+        "items": {
+            "file": "items/0000.parquet",
+            "key": "id",
+            "columns": {"price": "cost"},
+            "sequences": {
+                "brands": {"ids": "recent", "column": "brand", "missing": "none"},
+                "prices": {"ids": "recent", "column": "cost", "missing": -1},
+            },
+        }
+    },
+    "ranking": {"id": "item_id", "score": {"output": "y"}, "item_table": "items"},
+}  # fmt: skip
+
+
+def with_sequences(root: Path, meaning: Plain) -> Folder:
+    """Publish a version whose sequences follow the user's recent items; 9 is unknown."""
+    folder = Folder(root)
+    source = root / "source"
+    write_graph(
+        source,
+        "sequences (int64[N, 3] recent, int64[N, 3] brands, float[N, 3] prices, int64[N] item_id, "
+        "float[N] price) => (float[N] y) <int64[1] axis = {1}> { "
+        "ids = Cast <to: int = 1> (recent) hashed = Cast <to: int = 1> (brands) "
+        "a = Mul(ids, hashed) b = Mul(a, prices) c = ReduceSum <keepdims: int = 0> (b, axis) "
+        "d = Cast <to: int = 1> (item_id) e = Mul(d, price) y = Add(c, e) }",
+    )
+    (source / "model.yaml").write_text(json.dumps(meaning))
+    table = {
+        "id": [1, 2, 3],
+        "brand": ["acme", "b", None],
+        "cost": pa.array([0.5, 2.5, 4], pa.float32()),
+    }
+    pq.write_table(pa.table(table), source / "0000.parquet")
+    hashed = [bucket(text, 0, 90) for text in ("b", "none", "none")]
+    total = 2 * hashed[0] * 2.5 + 9 * hashed[1] * -1 + 3 * hashed[2] * 4
+    golden = {
+        "request": {"user": {"recent": [1, 2, 9, 3]}, "candidates": {"item_id": [1, 2]}},
+        "keys": {
+            "recent": [[2, 9, 3]],
+            "brands": [hashed],
+            "prices": [[2.5, -1, 4]],
+            "item_id": [1, 2],
+            "price": [0.5, 2.5],
+        },
+        "scores": {"y": [total + 0.5, total + 5]},
+    }
+    (source / "0000.json").write_text(json.dumps(golden))
+    folder.path.parent.mkdir(parents=True)
+    publish_version(
+        folder.path.parent,
+        source / "model.onnx",
+        version=1,
+        model_yaml=source / "model.yaml",
+        golden=[source / "0000.json"],
+        items=[source / "0000.parquet"],
+    )
+    return folder
+
+
+def test_sequences_of_items_are_proven(tmp_path: Path) -> None:
+    folder = with_sequences(tmp_path, SEQUENCES_MEANING)
+    folder.prepare()
+    report = check_golden(folder.path, OrtModelRunner())
+    assert (report.difference, report.unproven) == (None, ())
+
+
+@pytest.mark.parametrize(
+    ("sequence", "field", "value"),
+    [("brands", "missing", "other"), ("prices", "missing", 0), ("prices", "column", "id")],
+)
+def test_other_side_information_is_caught(
+    tmp_path: Path, sequence: str, field: str, value: Any
+) -> None:
+    meaning = copy.deepcopy(SEQUENCES_MEANING)
+    meaning["item_tables"]["items"]["sequences"][sequence][field] = value
+    folder = with_sequences(tmp_path, meaning)
+    with pytest.raises(Mismatch, match=rf"golden/0000\.json: feature '{sequence}', user"):
+        folder.prepare()
+
+
 def test_a_combiner_that_differs_is_caught_by_scores(tmp_path: Path) -> None:
     meaning = copy.deepcopy(LOOKED_UP_MEANING)
     meaning["lookups"][2]["combiner"] = "mean"

@@ -21,7 +21,7 @@ from anabranch_model_store.model_yaml import ModelMeaning
 from anabranch_model_store.version_files import VersionFiles, verify_version
 from anabranch_runtime.ranking.item_keys import hash_strings
 from anabranch_runtime.ranking.item_table import ItemTable
-from anabranch_runtime.ranking.plans import ItemTablePlan
+from anabranch_runtime.ranking.plans import ItemTablePlan, SequencePlan
 from anabranch_runtime.ranking.requests import ArrayColumn
 from anabranch_testing.lengths import length
 from anabranch_testing.mutations import mutated
@@ -324,6 +324,87 @@ def test_the_id_cannot_come_from_the_table(version: Version) -> None:
     files = version.write({"id": [1]})
     with pytest.raises(InvalidInput, match="'item' is the id by which rows are found"):
         check_item_table(meaning_of([], columns={"item": "id"}), files)
+
+
+def sequences_of(
+    sequences: Mapping[str, Mapping[str, object]], ids: str = "int64", columns: str = "price"
+) -> ModelMeaning:
+    """A meaning whose table fills a price of candidates, and sequences of users."""
+    hashed = {"hash": HASHED} if ids == "string" else {}
+    ragged = {"ragged": {"max_length": 9, "keep": "last", "pad_to": 9}, "side": "user"}
+    return convert(
+        {
+            "features": [
+                {"name": "item", "side": "candidate", "type": "int64"},
+                {"name": "price", "side": "candidate", "type": "float32"},
+                {"name": "recent", "type": ids, **hashed, **ragged},
+                {"name": "prices", "type": "float32", **ragged},
+                {"name": "again", "type": "float32", **ragged},
+                {"name": "brands", "type": "string", "hash": HASHED, **ragged},
+                {"name": "more", "type": "string", "hash": HASHED, **ragged},
+            ],
+            "item_tables": {
+                "items": {
+                    "file": FILE,
+                    "key": "id",
+                    "columns": {"price": columns},
+                    "sequences": sequences,
+                }
+            },
+            "ranking": {"id": "item", "score": {"output": "ctr"}, "item_table": "items"},
+        },
+        ModelMeaning,
+        "model.yaml",
+    )
+
+
+def test_sequences_of_users_have_columns_each_of_which_is_kept_once(version: Version) -> None:
+    meaning = sequences_of(
+        {
+            "prices": {"ids": "recent", "column": "price", "missing": 2},
+            "brands": {"ids": "recent", "column": "brand", "missing": ""},
+            "more": {"ids": "recent", "column": "brand"},
+        }
+    )
+    files = version.write({"id": [4, 5], "price": [1.0, None], "brand": ["a", None]})
+    plan = version.plan(meaning, files)
+    assert plan.columns == {"price": "price"}
+    assert plan.sequences == (
+        SequencePlan("brands", "recent", "brands", ""),
+        SequencePlan("more", "recent", "brands", None),
+        SequencePlan("prices", "recent", "price", 2.0),
+    )
+    assert plan.bytes == Path(plan.path).stat().st_size > 0
+    table = ItemTable.open(plan)
+    assert sorted(table.header.features) == ["brands", "price"]
+    assert rows_of(table.take("brands", table.find(integers([5, 4])))) == [None, "a"]
+
+
+def test_ids_of_sequences_are_of_the_type_of_the_table(version: Version) -> None:
+    files = version.write({"id": [1], "price": [1.0]})
+    meaning = sequences_of({"prices": {"ids": "recent", "column": "price"}}, "string")
+    with pytest.raises(InvalidInput) as caught:
+        check_item_table(meaning, files)
+    assert caught.value.message == (
+        "model.yaml: item_tables: sequence 'prices': its ids, 'recent', are string; those of the "
+        "table are int64"
+    )
+
+
+@pytest.mark.parametrize(
+    ("column", "text"),
+    [
+        ("cost", "no column 'cost'; the file has 'id', 'price', 'lists'"),
+        ("lists", "column 'lists' is list<element: double>; feature 'prices' expects numbers"),
+    ],
+)
+def test_sequences_are_filled_by_columns_of_one_value_an_item(
+    version: Version, column: str, text: str
+) -> None:
+    files = version.write({"id": [1], "price": [1.0], "lists": [[1.0]]})
+    with pytest.raises(InvalidInput) as caught:
+        check_item_table(sequences_of({"prices": {"ids": "recent", "column": column}}), files)
+    assert text in caught.value.message
 
 
 def test_what_is_no_parquet_file_is_refused(version: Version) -> None:

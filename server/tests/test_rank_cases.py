@@ -9,10 +9,17 @@ import msgspec
 import numpy as np
 import pytest
 
-from anabranch_runtime.ranking.plans import FeaturePlan, RaggedPlan, RankingPlan, SinkPlan
+from anabranch_runtime.models import DenseModel, RowLayout
+from anabranch_runtime.ranking.plans import (
+    FeaturePlan,
+    RaggedPlan,
+    RankingPlan,
+    SequencePlan,
+    SinkPlan,
+)
 from anabranch_server.limits import Limits
 from anabranch_testing.doors import FRESHNESS, door_context
-from anabranch_testing.graphs import scale_model
+from anabranch_testing.graphs import scale_model, write_graph
 from anabranch_testing.item_files import write_items
 from anabranch_testing.looked_up import KEYS, key_of, open_store, view_of
 from anabranch_testing.ranked_doors import RankDoors, Ranking, Refusal, rank_doors
@@ -23,6 +30,8 @@ from anabranch_testing.ranked_models import (
     ranked_model,
     ranked_plan,
 )
+from anabranch_testing.ranking_plans import ranking_plan
+from anabranch_wire.tensors import TensorSpec
 
 PLAN = ranked_plan()
 LOOKUPS = ranked_lookups_plan()
@@ -51,6 +60,41 @@ def string_ids() -> RankingPlan:
     )
     features = tuple(item if one.name == "item_id" else one for one in PLAN.features)
     return ranked_plan(features=features)
+
+
+SEQUENCE = RaggedPlan(3, "last", 3, 0)
+SEQUENCED = ranking_plan(
+    [
+        FeaturePlan(name="recent", side="user", type="int64", ragged=SEQUENCE),
+        FeaturePlan(name="prices", side="user", type="float32", ragged=SEQUENCE),
+        FeaturePlan(name="item_id", side="candidate", type="int64"),
+    ]
+)
+
+
+def sequenced_model(folder: Path) -> DenseModel:
+    """ctr = the sum of the prices of the user's recent items, and the item's id."""
+    path = write_graph(
+        folder,
+        "g (int64[N, 3] recent, float[N, 3] prices, int64[N] item_id) => (float[N] ctr) "
+        "<int64[1] axis = {1}> { sum = ReduceSum <keepdims: int = 0> (prices, axis) "
+        "id = Cast <to: int = 1> (item_id) ctr = Add(sum, id) }",
+    )
+    inputs = (
+        TensorSpec("recent", "INT64", (-1, 3)),
+        TensorSpec("prices", "FP32", (-1, 3)),
+        TensorSpec("item_id", "INT64", (-1,)),
+    )
+    layout = RowLayout(True, 1, (0,) * 3, (0,))
+    return DenseModel(path, inputs, (TensorSpec("ctr", "FP32", (-1,)),), layout)
+
+
+def sequenced_plan(folder: Path, missing: float | None) -> RankingPlan:
+    """The plan with a table of the prices of 11 and 12."""
+    sequences = [SequencePlan("prices", "recent", "prices", missing)]
+    columns = {"prices": [0.5, 2.5]}
+    items = write_items(folder, [11, 12], columns, SEQUENCED.features, sequences)
+    return msgspec.structs.replace(SEQUENCED, item_table=items)
 
 
 PLANS = {
@@ -82,6 +126,12 @@ def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RankDoors]:
         "reported_items": ranked_plan(item_table=items, report_bad=True),
     }
     models["reported_items"] = ranked_model(folder / "reported_items")
+    models["sequences"] = sequenced_model(folder / "sequences")
+    models["strict_sequences"] = sequenced_model(folder / "strict_sequences")
+    rankings |= {
+        "sequences": sequenced_plan(folder / "sequences", missing=-1.5),
+        "strict_sequences": sequenced_plan(folder / "strict_sequences", missing=None),
+    }
     stores = {"looked": view_of(open_store(folder / "store"))}
     with (
         door_context(models, limits=LIMITS, stores=stores, rankings=rankings) as context,
@@ -224,6 +274,41 @@ def test_ids_alone_are_completed_alike(doors: RankDoors, raw: bool) -> None:
     assert by_json.scores == [score(12), score(9, tags=1), score(3, tags=2)]
     assert by_json.defaulted == ["tags"]
     assert by_json.missed == {}
+
+
+@pytest.mark.parametrize("raw", [False, True])
+def test_sequences_are_filled_alike(doors: RankDoors, raw: bool) -> None:
+    document: dict[str, Any] = {
+        "user": {"recent": [99, 11, 98, 12]},
+        "candidates": {"item_id": [1, 2]},
+        "explain": True,
+    }
+    by_json, by_message = doors.both(document, SEQUENCED, "sequences", raw=raw)
+
+    assert by_json == by_message
+    assert isinstance(by_json, Ranking)
+    assert by_json.scores == [0.5 - 1.5 + 2.5 + 2, 0.5 - 1.5 + 2.5 + 1]
+    assert by_json.missed == {"recent": (1, True, [])}
+
+    document["user"]["prices"] = [9.0, 8.0, 7.0, 6.0]
+    by_json, by_message = doors.both(document, SEQUENCED, "sequences", raw=raw)
+
+    assert by_json == by_message
+    assert isinstance(by_json, Ranking)
+    assert by_json.scores == [8 + 7 + 6 + 2, 8 + 7 + 6 + 1]
+    assert by_json.missed == {}
+
+
+def test_sequences_without_a_value_for_unknown_items_are_refused_alike(doors: RankDoors) -> None:
+    document = {"user": {"recent": [11, 98]}, "candidates": {"item_id": [1]}}
+    by_json, by_message = doors.both(document, SEQUENCED, "strict_sequences")
+
+    assert by_json == by_message
+    assert isinstance(by_json, Refusal)
+    assert by_json.text.endswith(
+        "feature 'prices': expected a value for position 1 of 'recent', got null: the item table "
+        "lacks this id"
+    )
 
 
 def test_ids_that_the_item_table_lacks_are_refused_or_reported_alike(doors: RankDoors) -> None:

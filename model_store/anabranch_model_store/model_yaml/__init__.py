@@ -9,6 +9,7 @@ from anabranch_model_store.model_yaml.features import (
     Ragged,
     Vocabulary,
 )
+from anabranch_model_store.model_yaml.item_sequences import ItemSequence
 from anabranch_model_store.model_yaml.meaning import InputMeaning, ModelMeaning, OutputMeaning
 from anabranch_model_store.model_yaml.optimizing import Optimize, Parity
 from anabranch_model_store.model_yaml.ranking import Calibration, EasyRec, Isotonic, Ranking, Score
@@ -29,6 +30,7 @@ __all__ = [
     "FeatureHash",
     "InputMeaning",
     "Isotonic",
+    "ItemSequence",
     "ItemTable",
     "Lookup",
     "LookupOutput",

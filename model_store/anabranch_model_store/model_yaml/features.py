@@ -34,7 +34,9 @@ __all__ = [
     "MultiHash",
     "PackedInput",
     "Ragged",
+    "Scalar",
     "Vocabulary",
+    "is_of_type",
 ]
 
 Scalar = int | float | str
@@ -44,6 +46,11 @@ _KINDS: Final[dict[str, tuple[type[Scalar], ...]]] = {
     "float32": (int, float),
     "string": (str,),
 }
+
+
+def is_of_type(value: Scalar, kind: Literal["int64", "float32", "string"]) -> bool:
+    """Return whether a value of model.yaml may be a raw value of a feature."""
+    return isinstance(value, _KINDS[kind])
 
 
 class FeatureHash(Document, frozen=True, kw_only=True):
@@ -278,7 +285,7 @@ class Feature(Document, frozen=True, kw_only=True):
         if isinstance(default, tuple) != wants_list:
             raise ValueError(f"default: expected {'a list' if wants_list else 'one value'}")
         values = default if isinstance(default, tuple) else (default,)
-        if not all(isinstance(value, _KINDS[self.type]) for value in values):
+        if not all(is_of_type(value, self.type) for value in values):
             raise ValueError(f"default: expected values of type {self.type}")
         if self.shape and len(values) != math.prod(self.shape):
             raise ValueError(f"default: {len(values)} values; expected {math.prod(self.shape)}")

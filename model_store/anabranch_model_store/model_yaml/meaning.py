@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from anabranch_model_store.model_yaml.features import Feature, MultiHash
+from anabranch_model_store.model_yaml.item_sequences import check_sequence
 from anabranch_model_store.model_yaml.optimizing import Optimize
 from anabranch_model_store.model_yaml.ranking import Calibration, EasyRec, Ranking
 from anabranch_model_store.model_yaml.tables import ItemTable, Lookup, TableMeaning
@@ -174,6 +175,15 @@ class ModelMeaning(Document, frozen=True, kw_only=True):
         for name, items in self.item_tables.items():
             for feature in items.columns:
                 self._feature(f"item_tables[{name!r}].columns", feature, "candidate")
+            place = f"item_tables[{name!r}].sequences"
+            for feature, sequence in items.sequences.items():
+                filled = self._feature(place, feature, "user")
+                ids = self._feature(f"{place}[{feature!r}].ids", sequence.ids, "user")
+                if sequence.ids in items.sequences:
+                    raise ValueError(
+                        f"{place}[{feature!r}].ids: {sequence.ids!r} is filled by the table itself"
+                    )
+                check_sequence(f"{place}[{feature!r}]", sequence, filled, ids)
 
     def _check_tables_of(self, name: str, multi_hash: MultiHash) -> None:
         """Check that the several keys of a feature go to a table each, and where their rows go."""

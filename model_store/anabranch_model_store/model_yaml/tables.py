@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from anabranch_model_store.model_yaml.item_sequences import ItemSequence
 from anabranch_model_store.model_yaml.values import (
     Columns,
     Name,
@@ -111,11 +112,13 @@ class ItemTable(Document, frozen=True, kw_only=True):
         file: a Parquet file of the version.
         key: its column of ids.
         columns: feature -> column.
+        sequences: feature of the user -> what fills it, where he sends ids of items.
     """
 
     file: str
     key: Name
     columns: Mapping[Name, Name] = msgspec.field(default_factory=dict)
+    sequences: Mapping[Name, ItemSequence] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_relative_path(self.file)
