@@ -53,7 +53,7 @@ class OutOfRoom(TooLarge):
     """The machine has less memory left than a version takes; it may fit once others have gone.
 
     Attributes:
-        tables: bytes of its tables, once for all workers.
+        tables: bytes of its tables and of its item table, once for all workers.
     """
 
     def __init__(self, message: str, tables: int) -> None:
@@ -68,7 +68,7 @@ def check_fits(graph: int, tables: int, max_bytes: int, available: int | None) -
 
     Args:
         graph: bytes of the graph's files.
-        tables: bytes of the tables in memory.
+        tables: bytes of the tables in memory, and of the item table that workers map.
         max_bytes: `memory.max_bytes` of serving.yaml; 0 is no bound.
         available: what the machine has left; None where that is not known.
 
@@ -90,7 +90,7 @@ class Footprint:
 
     Attributes:
         each: of weights, in each worker.
-        shared: of tables, once for all workers.
+        shared: of tables and item tables, once for all workers.
     """
 
     each: int

@@ -11,6 +11,7 @@ from typing import Literal
 
 from anabranch_graph_opt.parity.sliced_originals import sliced_runner
 from anabranch_graph_opt.running import Array, ModelRunner
+from anabranch_model_store.cut_tables import cut_bytes
 from anabranch_model_store.cut_versions import CutVersion, WholeVersion, cut_version
 from anabranch_model_store.golden import golden_notes
 from anabranch_model_store.graph_trials import GraphTrial
@@ -157,7 +158,9 @@ def prepare_version(
     check_deployment(deployment)
     check_contents(files, deployment)
     on_phase("importing")
-    fits = partial(check_fits, max_bytes=deployment.memory.max_bytes, available=available_bytes)
+    fits: Fits = partial(
+        check_fits, max_bytes=deployment.memory.max_bytes, available=available_bytes
+    )
     if is_planned(files):
         planned = _planned(snapshot, files, meaning, deployment, store, fits, on_phase)
         return _proven(planned, files)
@@ -169,6 +172,8 @@ def prepare_version(
     with malformed_graphs_refused(onnx_file):
         contents = read_contents(onnx_file, files, meaning, tables)
     ranking = _ranking(meaning, contents, files, store)
+    fits = _with_items(fits, ranking)
+    fits(onnx_file.path.stat().st_size if is_cut else onnx_file.bytes, needed_bytes(tables))
     opened = _open_rows(contents, tables, files, store)
     prepared, rows = (None, None) if opened is None else opened
     on_phase("comparing")
@@ -235,6 +240,7 @@ def _planned(
         raise Unavailable("the version has a plan, but there is no folder to keep rows in")
     planned = open_planned(files, meaning, store, fits)
     ranking = _ranking(meaning, planned.contents, files, store)
+    _with_items(fits, ranking)(planned.weight_bytes, cut_bytes(planned.plan.tables))
     on_phase("comparing")
     with malformed_graphs_refused(planned.contents.onnx_file):
         cut, examples = serve_planned(planned, files, meaning, deployment)
@@ -295,6 +301,12 @@ def _ranking(
     plan = with_item_table(plan, meaning, files, settings)
     check_rules(plan, contents.signature.outputs)
     return plan
+
+
+def _with_items(fits: Fits, ranking: RankingPlan | None) -> Fits:
+    """Return what counts the item table as well, which all workers map."""
+    items = 0 if ranking is None or ranking.item_table is None else ranking.item_table.bytes
+    return lambda graph, tables: fits(graph, tables + items)
 
 
 def _without_tables(contents: VersionContents, runner: ModelRunner) -> ModelRunner:

@@ -740,6 +740,20 @@ async def test_kept_versions_give_way_to_tables_as_to_graphs(root: Path, state: 
 
 
 @on_loop
+async def test_kept_versions_give_way_to_item_tables_as_to_tables(root: Path, state: Path) -> None:
+    write_version(root / "m", 1, items=1000)
+    async with kept_server(root, state, available_bytes=3000) as server:
+        server.available_bytes = 2000
+        write_version(root / "m", 2, items=600, tables=400)
+        await server.look()
+        assert [plan.version for plan in server.state().versions] == [1, 2]
+        server.available_bytes = 600
+        write_version(root / "m", 3, items=1500)
+        await server.look()
+        assert [plan.version for plan in server.state().versions] == [2, 3]
+
+
+@on_loop
 async def test_kept_versions_stay_where_tables_do_not_fit_even_without_them(
     root: Path, state: Path
 ) -> None:

@@ -176,4 +176,7 @@ def _footprint(plans: Iterable[VersionPlan]) -> Footprint:
 
 
 def _tables(plan: VersionPlan) -> int:
-    return 0 if plan.store is None else plan.store.memory_bytes
+    """Return what is in memory once for all workers: rows, and the item table that they map."""
+    rows = 0 if plan.store is None else plan.store.memory_bytes
+    items = None if plan.ranking is None else plan.ranking.item_table
+    return rows + (0 if items is None else items.bytes)

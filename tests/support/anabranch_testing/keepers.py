@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from anabranch_model_store.memory import check_fits
+from anabranch_runtime.ranking.plans import ItemTablePlan
 from anabranch_server.processes.messages import Found, LoadVersion, Progress
 from anabranch_server.processes.plans import (
     CutPlan,
@@ -23,6 +24,7 @@ from anabranch_server.supervisor.keeping import Keeping
 from anabranch_server.supervisor.models import ModelAdministration
 from anabranch_server.supervisor.surroundings import Surroundings, VersionLoader
 from anabranch_server.supervisor.watching import Scanner, Watcher
+from anabranch_testing.ranked_models import ranked_plan
 from anabranch_wire.errors import AnabranchError, Corrupt
 
 __all__ = ["KeptServer", "MemorySwitching", "NamedLoader", "kept_server", "write_version"]
@@ -32,7 +34,7 @@ def write_version(model: Path, version: int, **told: object) -> Path:
     """Write a version that `NamedLoader` finds good, or broken with `broken="why"`.
 
     With `tables=1000` it has tables of so many bytes; with `dense=100` too they are cut out of its
-    graph, and that many bytes are left.
+    graph, and that many bytes are left. With `items=1000` it has an item table of so many bytes.
     """
     folder = model / str(version)
     folder.mkdir(parents=True, exist_ok=True)
@@ -119,10 +121,10 @@ class NamedLoader:
         told = json.loads(data)
         if broken := told.get("broken"):
             raise Corrupt(broken)
-        tables = told.get("tables")
+        tables, items = told.get("tables"), told.get("items")  # bytes of either
         dense = told.get("dense")  # bytes of what is left without lookups, where they are cut
         each = len(data) if dense is None else dense
-        check_fits(each, tables or 0, 0, request.available_bytes)
+        check_fits(each, (tables or 0) + (items or 0), 0, request.available_bytes)
         plan = VersionPlan(
             model=request.model,
             version=request.version,
@@ -139,6 +141,9 @@ class NamedLoader:
             weight_bytes=each,
             cut=None if dense is None else CutPlan(PartPlan("d.onnx", (), ()), None, None, ()),
             store=None if tables is None else StorePlan("rows.seg", tables, tables, b"", ()),
+            ranking=None
+            if items is None
+            else ranked_plan(item_table=ItemTablePlan("i", {}, (), items)),
             event_time=told.get("event_time"),
             published=told.get("published"),
             notes=tuple(told.get("notes", ())),
