@@ -18,6 +18,7 @@ from anabranch_model_store.ranking_sinks import FeatureSinks, fill_inputs, makes
 from anabranch_model_store.score_plans import ScorePlan, calibrations, score_plan
 from anabranch_model_store.version_files import VersionFiles
 from anabranch_model_store.vocabulary_files import Values, vocabulary_plan, vocabulary_values
+from anabranch_runtime.ranking.id_ranges import check_ids
 from anabranch_runtime.ranking.plans import (
     BucketizePlan,
     FeaturePlan,
@@ -131,6 +132,7 @@ def check_rules(plan: RankingPlan | None, outputs: tuple[TensorSpec, ...]) -> No
     if plan is None:
         return
     try:
+        check_ids(plan)
         RankingRules(plan, outputs)
     except ValueError as fault:
         raise InvalidInput(f"{_PLACE}: {fault}") from None

@@ -1,5 +1,6 @@
 """Ranking of versions: told by a loader, built by a worker; whole, cut, planned, with lookups."""
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -213,6 +214,19 @@ def test_a_ranking_that_does_not_fit_refuses_the_version(repository: Repository)
     path = repository.folder / "model.yaml"
     path.write_text(path.read_text().replace("columns: [1, 2]", "columns: [2, 3]"))
     with pytest.raises(InvalidInput, match=r"ranking: input 'x': features fill columns up to 3"):
+        repository.prepare()
+
+
+def test_ids_that_no_input_holds_refuse_the_version(repository: Repository) -> None:
+    repository.with_file("auto")
+    path = repository.folder / "model.yaml"
+    hashed = "default: 3, hash: {function: xxh64, num_buckets: 16777218}, input: {name: x"
+    path.write_text(path.read_text().replace("default: 3, input: {name: x", hashed))
+    words = (
+        "model.yaml: ranking: feature 'age': hash.num_buckets 16777218 makes the id 16777217; "
+        "input 'x' (FP32) holds ids from -16777216 to 16777216"
+    )
+    with pytest.raises(InvalidInput, match=f"^{re.escape(words)}$"):
         repository.prepare()
 
 
