@@ -245,6 +245,8 @@ def test_what_cannot_be_written_is_counted_and_serving_goes_on(
 
     assert told.results == [("ctr", "failed", 1)] * 2
     assert [vars(record)["event"] for record in caplog.records] == ["feature_log_failed"]
+    words = f"the feature log in {tmp_path / 'log'} cannot be written: "
+    assert caplog.records[0].getMessage().startswith(words)
     assert not list((tmp_path / "log" / "ctr" / "42").iterdir())
 
 

@@ -113,7 +113,8 @@ class Writing:
         self._observer.feature_log(at[0], "failed", requests)
         reason = error.message if isinstance(error, AnabranchError) else error.strerror or error
         _log.error(
-            "the feature log cannot be written: %s; %d requests of %s are lost to it",
+            "the feature log in %s cannot be written: %s; %d requests of %s are lost to it",
+            self._folder,
             reason,
             requests,
             at[0],
