@@ -136,17 +136,17 @@ def _user_column(what: str, value: object) -> list[Part] | None:
         return None
     if isinstance(value, Mapping):
         row = read_rows([value], what, "user")
-        return _column(what, ValueColumn(row.values, weights=row.weights))
+        return _column(what, ValueColumn(row.values, weights=row.weights), is_user=True)
     column = read_column(value, what)
     if column is not None:
-        return _column(what, column)
+        return _column(what, column, is_user=True)
     if isinstance(value, np.ndarray):
         value = value.tolist()
     values = list(value) if isinstance(value, list | tuple) else [value]
-    return _column(what, ValueColumn(flat_values(values, what, "value")))
+    return _column(what, ValueColumn(flat_values(values, what, "value")), is_user=True)
 
 
-def _column(what: str, column: ValueColumn) -> list[Part]:
+def _column(what: str, column: ValueColumn, *, is_user: bool = False) -> list[Part]:
     if column.missing is not None and column.missing.any():
         row = int(np.argmax(column.missing))
         raise InvalidInput(
@@ -163,8 +163,10 @@ def _column(what: str, column: ValueColumn) -> list[Part]:
         parts = [Column(type=STRING, strings=texts).SerializeToString()]
     else:
         kind = INT64 if values.dtype.kind == "i" else FLOAT32
-        with np.errstate(over="ignore"):  # beyond float32 is infinite, as the server reads it
+        with np.errstate(over="ignore"):
             packed = np.ascontiguousarray(values, "<i8" if kind == INT64 else "<f4")
+        if values.dtype.itemsize > packed.dtype.itemsize:
+            _check_narrowed(what, column, values, packed, is_user=is_user)
         parts = []
         if values.size:  # what is empty is of any type
             parts += [Column(type=kind).SerializeToString()]
@@ -176,6 +178,32 @@ def _column(what: str, column: ValueColumn) -> list[Part]:
         weights = np.ascontiguousarray(column.weights, "<f4")
         parts += delimited(Column.WEIGHTS_FIELD_NUMBER, [_bytes(weights)])
     return parts
+
+
+def _check_narrowed(
+    what: str,
+    column: ValueColumn,
+    values: NDArray[np.int64] | NDArray[np.float32] | NDArray[np.float64],
+    packed: NDArray[np.int64] | NDArray[np.float32],
+    *,
+    is_user: bool,
+) -> None:
+    """Check that no number became infinite as a float32; the server refuses such ones in JSON.
+
+    Raises:
+        InvalidInput: one did; names its candidate.
+    """
+    beyond = (np.isinf(packed) & np.isfinite(values)).reshape(-1)
+    if not beyond.any():
+        return
+    at = int(np.argmax(beyond))
+    if column.lengths is None:
+        row = at * len(values) // len(beyond)
+    else:
+        row = int(np.searchsorted(np.cumsum(column.lengths), at, side="right"))
+    place = what if is_user else f"{what}, candidate {row}"
+    found = values.reshape(-1)[at]
+    raise InvalidInput(f"{place}: expected a number that fits float32, got {found}")
 
 
 def _bytes(array: NDArray[np.generic]) -> memoryview:

@@ -225,6 +225,31 @@ def test_frames_of_pandas_with_what_it_calls_missing() -> None:
     assert read(complete.candidates["l"]) == ([1, 2], [2, 0], [])
 
 
+@pytest.mark.parametrize(
+    ("column", "row"),
+    [
+        ([0.5, 1e39], 1),
+        (np.array([0.0, np.inf, -1e300]), 2),
+        (np.array([[1.0, 2.0], [3.0, 4e38]]), 1),
+        ((np.array([1.0, 2.0, 4e38]), [1, 0, 2]), 2),
+    ],
+)
+def test_numbers_beyond_float32_are_no_infinities(column: Any, row: int) -> None:
+    with pytest.raises(InvalidInput, match=f"'a', candidate {row}: expected a number that fits"):
+        encode_message("m", "", {}, {"a": column}, NONE)
+    with pytest.raises(InvalidInput, match="feature 'b': expected a number that fits float32"):
+        encode_message("m", "", {"b": 1e39}, {"a": [1]}, NONE)
+
+
+def test_infinities_and_the_largest_numbers_go_as_they_are() -> None:
+    most = float(np.finfo(np.float32).max)
+    sent = RankRequest.FromString(
+        encode_message("m", "", {}, {"a": [most, float("-inf"), float("nan")]}, NONE)
+    )
+    found = np.frombuffer(sent.candidates["a"].raw, "<f4")
+    np.testing.assert_array_equal(found, np.array([most, -np.inf, np.nan], np.float32))
+
+
 @pytest.mark.parametrize("table", [[1], "a", 5, {1: [2]}])
 def test_what_is_no_table_is_refused(table: Any) -> None:
     with pytest.raises(InvalidInput, match="candidates: expected"):
