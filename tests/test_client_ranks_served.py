@@ -1,6 +1,7 @@
 """The client's four faces against one really started server: same requests, same answers."""
 
 import asyncio
+import importlib
 import threading
 import time
 from collections.abc import Iterator
@@ -146,7 +147,7 @@ def test_every_form_of_candidates_is_ranked_alike(face: Face, candidates: Any) -
 
 
 def test_data_frames_of_pandas(face: Face) -> None:
-    pandas = pytest.importorskip("pandas")
+    pandas: Any = importlib.import_module("pandas")
     frame = pandas.DataFrame({"item_id": IDS, "price": PRICES, "tags": TAGS})
     assert seen(face.rank("spin", USER, frame, outputs=["ctr", "both"])) == WANTED
 
