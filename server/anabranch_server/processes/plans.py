@@ -156,7 +156,8 @@ class VersionPlan(msgspec.Struct, frozen=True):
         cut: what runs in place of the graph where its own lookups were cut out; then `store` has
             their tables.
         split: what became of its own lookups; None where they were not looked for.
-        ranking: what its ranking doors do; None where it has none.
+        ranking: what its ranking doors do; None where it has none. Its item table is in memory
+            once for all workers, as the rows of `store` are.
         weight_bytes: of its files, as the memory of one worker counts them.
         step: training step; None where the version does not say.
         event_time: newest event it was trained on, seconds since 1970.
