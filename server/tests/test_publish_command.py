@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from anabranch_testing.graphs import scale_model
+from anabranch_testing.graphs import scale_model, write_graph
 
 SURROUNDINGS = {k: v for k, v in os.environ.items() if not k.startswith("ANABRANCH_")}
 
@@ -103,3 +103,32 @@ def test_tables_and_the_age_of_the_data_are_published(repository: Path, tmp_path
     assert (manifest["step"], manifest["event_time"]) == (1200, 1764417655.5)
     assert twice.returncode == 2
     assert "two files have the same name" in twice.stderr
+
+
+def test_publish_takes_vocabularies_along(repository: Path, tmp_path: Path) -> None:
+    graph = """
+      g (int64[N] device) => (float[N] ctr)
+      {
+        ctr = Cast <to = 1> (device)
+      }
+    """
+    write_graph(tmp_path, graph)
+    (tmp_path / "model.yaml").write_text(
+        "format: 1\n"
+        "features:\n"
+        "  - {name: device, side: candidate, type: string, vocabulary: {file: vocab/device.txt}}\n"
+        "ranking: {id: device, score: {output: ctr}}\n"
+    )
+    (tmp_path / "device.txt").write_text("ios\nandroid\n")
+    options = ["--model-yaml", str(tmp_path / "model.yaml")]
+    onnx = tmp_path / "model.onnx"
+
+    without = publish(repository / "ctr", onnx, *options)
+    options += ["--vocabulary", str(tmp_path / "device.txt")]
+    published = publish(repository / "ctr", onnx, *options)
+
+    assert without.returncode == 1
+    assert "vocab/device.txt" in without.stderr
+    assert (published.returncode, published.stderr) == (0, "")
+    place = repository / "ctr" / "1"
+    assert (place / "vocab" / "device.txt").read_text() == "ios\nandroid\n"

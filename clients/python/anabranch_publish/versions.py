@@ -53,6 +53,7 @@ def publish_version(
     warmup: Sequence[str | Path] = (),
     golden: Sequence[str | Path] = (),
     items: Sequence[str | Path] = (),
+    vocabularies: Sequence[str | Path] = (),
     step: int | None = None,
     event_time: float | None = None,
     check: Callable[[Path], None] | None = None,
@@ -73,6 +74,7 @@ def publish_version(
         warmup: .npz or .json files to run before the version serves.
         golden: .json files, each a request with the keys and scores it must give.
         items: .parquet files of the item tables; they lie in `items/` under their own names.
+        vocabularies: .txt files of features, a value a line; they lie in `vocab/` likewise.
         step: training step of the model.
         event_time: time of the newest training event in it, in seconds since 1970.
         check: called with the folder of all files but the manifest, which it must leave as it is,
@@ -106,6 +108,7 @@ def publish_version(
             _copy_samples(staging, "warmup", warmup, (".npz", ".json"))
             _copy_samples(staging, "golden", golden, (".json",))
             _copy_samples(staging, "items", items, (".parquet",))
+            _copy_samples(staging, "vocab", vocabularies, (".txt",))
             entries = tuple(_add_tables(staging, tables or {}))
             if check is not None:
                 check(staging.folder)

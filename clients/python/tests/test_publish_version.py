@@ -72,7 +72,8 @@ def test_everything_that_belongs_to_a_version_comes_along(
     data.parent.mkdir()
     data.write_bytes(b"w")
     sources = {
-        name: tmp_path / name for name in ("my.yaml", "a.npz", "b.json", "g.json", "i.parquet")
+        name: tmp_path / name
+        for name in ("my.yaml", "a.npz", "b.json", "g.json", "i.parquet", "v.txt")
     }
     for path in sources.values():
         path.write_text(path.name)
@@ -90,6 +91,7 @@ def test_everything_that_belongs_to_a_version_comes_along(
         warmup=[sources["a.npz"], sources["b.json"]],
         golden=[str(sources["g.json"])],
         items=[sources["i.parquet"]],
+        vocabularies=[sources["v.txt"]],
         step=7,
         event_time=1764417540.5,
     )
@@ -97,7 +99,8 @@ def test_everything_that_belongs_to_a_version_comes_along(
     found = complete(model_dir / "42")
     assert [file.path for file in found.files] == [
         "model.onnx", "weights/w.bin", "model.yaml", "warmup/a.npz", "warmup/b.json",
-        "golden/g.json", "items/i.parquet", "tables/0000.safetensors", "tables/0001.safetensors",
+        "golden/g.json", "items/i.parquet", "vocab/v.txt", "tables/0000.safetensors",
+        "tables/0001.safetensors",
     ]  # fmt: skip
     assert (found.step, found.event_time) == (7, 1764417540.5)
     assert [(t.name, t.file, t.rows, t.dim, t.dtype, t.key_dtype) for t in found.tables] == [
@@ -155,6 +158,7 @@ def test_a_taken_version_is_a_conflict_and_stays_as_it_is(
         ({"warmup": ["a.txt"]}, InvalidInput, r"a.txt: warmup files end in .npz or .json"),
         ({"golden": ["a.npz"]}, InvalidInput, r"golden files end in .json"),
         ({"items": ["a.csv"]}, InvalidInput, r"items files end in .parquet"),
+        ({"vocabularies": ["a.csv"]}, InvalidInput, r"vocab files end in .txt"),
         ({"tables": {"t": "none.safetensors"}}, NotFound, "none.safetensors: no such file"),
         ({"tables": {"t": "../export/anything.onnx"}}, InvalidInput, "'t': not safetensors"),
         ({"tables": {"": "t.safetensors"}}, InvalidInput, "expected 1 to 512 bytes"),

@@ -35,6 +35,12 @@ def publish(
         list[Path] | None,
         typer.Option(metavar="FILE", help="Item tables (.parquet); may be repeated."),
     ] = None,
+    vocabulary: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE", help="Vocabularies of features (.txt), put in vocab/; may be repeated."
+        ),
+    ] = None,
     table: Annotated[
         list[Path] | None,
         typer.Option(
@@ -87,6 +93,7 @@ def publish(
             warmup=warmup or (),
             golden=golden or (),
             items=items or (),
+            vocabularies=vocabulary or (),
             step=step,
             event_time=event_time,
             check=lambda folder: check_unpublished(folder, model_dir.absolute()),
