@@ -551,6 +551,7 @@ from anabranch_model_store.version_files import verify_version
 from anabranch_wire.snapshots import Snapshot
 root, meaning = Path(sys.argv[1]), msgspec.json.decode(sys.argv[2], type=ModelMeaning)
 files = verify_version(root / "1", Snapshot("m", 1))
+pa.array([1]).to_numpy()  # pyarrow imports pandas here, where there is one
 tracemalloc.start()
 plan = import_item_table(meaning, files, ItemCache(root / "cache", 1 << 30))
 print(json.dumps({
