@@ -595,6 +595,21 @@ def test_looked_up_features_and_item_tables_are_proven(tmp_path: Path) -> None:
     assert (report.difference, report.keys, report.scores, report.unproven) == (None, 10, 3, ())
 
 
+def test_a_feature_that_feeds_nothing_has_no_keys(tmp_path: Path) -> None:
+    meaning = copy.deepcopy(LOOKED_UP_MEANING)
+    meaning["features"].append({"name": "key", "side": "user", "type": "string", "default": ""})
+    meaning["ranking"]["routing_key"] = "key"
+    (without,) = trained()
+    folder = looked_up(tmp_path / "without", meaning, [without])
+    report = check_golden(folder.path, OrtModelRunner())
+    assert (report.difference, report.unproven) == (None, ())
+
+    without["keys"]["key"] = [1]
+    folder = looked_up(tmp_path / "with", meaning, [without])
+    with pytest.raises(InvalidInput, match="feature 'key' feeds neither the graph nor a lookup"):
+        check_golden(folder.path, OrtModelRunner())
+
+
 @pytest.mark.parametrize(
     ("path", "value"),
     [

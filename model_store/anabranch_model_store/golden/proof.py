@@ -57,7 +57,8 @@ class GoldenReport:
         scores: scores that were compared.
         max_abs_diff: of scores, at most.
         difference: the first one; what comes after it was not looked at.
-        unproven: features without keys in any file, in the order of model.yaml.
+        unproven: features without keys in any file, in the order of model.yaml; those that feed
+            nothing have none.
     """
 
     files: tuple[str, ...]
@@ -106,7 +107,9 @@ def prove(files: VersionFiles, version: GoldenVersion) -> GoldenReport:
         scores=run.scores,
         max_abs_diff=run.max_abs_diff,
         difference=difference,
-        unproven=tuple(name for name in features if name not in proven),
+        unproven=tuple(
+            name for name, one in features.items() if name not in proven and _has_keys(one)
+        ),
     )
 
 
@@ -177,10 +180,15 @@ def _in_order_sent(
     return found
 
 
+def _has_keys(feature: FeaturePlan) -> bool:
+    """Whether a feature becomes anything: ids and routing keys may feed nothing."""
+    return bool(feature.keys or feature.values)
+
+
 def _check_names(
     case: GoldenCase, features: Mapping[str, FeaturePlan], version: GoldenVersion
 ) -> None:
-    """Check that keys are of features, and scores of outputs.
+    """Check that keys are of features that have any, and scores of outputs.
 
     Raises:
         InvalidInput: they are not.
@@ -197,3 +205,9 @@ def _check_names(
                 raise InvalidInput(
                     f"{case.name}: {kind}: no {what} {name!r}; expected one of {shown}"
                 )
+    for name in case.golden.keys:
+        if not _has_keys(features[name]):
+            raise InvalidInput(
+                f"{case.name}: keys: feature {name!r} feeds neither the graph nor a lookup, so it "
+                "has no keys; leave it out"
+            )

@@ -52,7 +52,8 @@ def make(
     if as_json:
         print_json({"files": list(written)}, compact=True)
     else:
-        print(f"{folder}: {len(written)} golden requests, {written[0]} to {written[-1]}")
+        what = "1 golden request" if len(written) == 1 else f"{len(written)} golden requests"
+        print(f"{folder}: {what}, {' to '.join(dict.fromkeys((written[0], written[-1])))}")
 
 
 @golden.command()
