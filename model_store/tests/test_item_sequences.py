@@ -12,6 +12,7 @@ import pytest
 from anabranch_model_store.built_graphs import BuiltGraphs
 from anabranch_model_store.item_cache import ItemCache
 from anabranch_model_store.memory import OutOfRoom
+from anabranch_model_store.optimized_folders import OptimizeRequest, optimize_folder
 from anabranch_model_store.preparation import PreparedVersion, prepare_version
 from anabranch_model_store.prepared_stores import StoreSettings
 from anabranch_model_store.repository import ModelFolder, VersionFolder
@@ -41,9 +42,12 @@ MEANING: dict[str, Any] = {
     },
     "ranking": {"id": "item_id", "score": {"output": "y"}, "item_table": "items"},
 }
+TABLE = ", ".join(["0.5"] * 64)
 GRAPH = (
     "g (int64[N, 3] recent, KIND[N, 3] brands, int64[N] item_id) => (float[N] y) "
-    "{ y = Cast <to: int = 1> (item_id) }"
+    f"<float[32, 2] table = {{{TABLE}}}, int64 rows = {{32}}, int64[1] axis = {{1}}> "
+    "{ row = Mod(item_id, rows) e = Gather(table, row) "
+    "y = ReduceSum <keepdims: int = 0> (e, axis) }"
 )
 
 
@@ -51,6 +55,11 @@ def prepared(
     root: Path, meaning: dict[str, Any], kind: str = "int64", available: int | None = None
 ) -> PreparedVersion:
     """Prepare a version with many items, whose brands are strings or numbers."""
+    return loaded(published(root, meaning, kind), available)
+
+
+def published(root: Path, meaning: dict[str, Any], kind: str = "int64") -> Path:
+    """Write the version; return its folder."""
     path = root / "m" / "1"
     write_graph(path, GRAPH.replace("KIND", kind))
     (path / "items").mkdir()
@@ -59,7 +68,12 @@ def prepared(
     strings = meaning["features"][1]["type"] == "string"
     brands = [f"brand {at}" for at in range(ITEMS)] if strings else list(range(ITEMS))
     pq.write_table(pa.table({"id": range(ITEMS), "brand": brands}), path / "items/0000.parquet")
-    cache = root / "cache"
+    return path
+
+
+def loaded(path: Path, available: int | None = None) -> PreparedVersion:
+    """Prepare a version as a loader does it."""
+    cache = path.parent.parent / "cache"
     store = StoreSettings(
         SegmentCache(cache / "segments", 1 << 30),
         BuiltGraphs(cache / "graphs", 1 << 30),
@@ -119,3 +133,23 @@ def test_an_item_table_counts_as_memory(tmp_path: Path) -> None:
         prepared(tmp_path / "second", meaning, available=needed - 1)
     assert caught.value.tables == items
     prepared(tmp_path / "third", meaning, available=needed)
+
+
+def test_an_item_table_counts_as_memory_of_an_optimised_version(tmp_path: Path) -> None:
+    meaning = with_stand_in("none", vocabulary={**KNOWN, "unknown": 0})
+    original = published(tmp_path / "original", meaning)
+    path = tmp_path / "optimised" / "m" / "1"
+    request = OptimizeRequest(
+        original / "model.onnx", path, original / "model.yaml", min_table_bytes=0
+    )
+    optimize_folder(request, OrtModelRunner())
+    found = loaded(path)
+    assert found.store is not None
+    assert found.ranking is not None
+    assert found.ranking.item_table is not None
+
+    needed = found.weight_bytes + found.ranking.item_table.bytes
+    with pytest.raises(OutOfRoom) as caught:
+        loaded(path, available=needed)  # and its rows
+    assert caught.value.tables > found.ranking.item_table.bytes
+    loaded(path, available=needed + found.store.memory_bytes)
