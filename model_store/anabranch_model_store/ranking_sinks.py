@@ -27,6 +27,8 @@ _DATATYPES: Final[Mapping[str, tuple[Datatype, ...]]] = {
 }
 _EXACT: Final[Mapping[Datatype, int]] = {"INT32": 2**31 - 1, "FP32": 2**24, "FP16": 2**11}
 _SIZES: Final = frozenset((-1, 1))
+_MAX_ROW: Final = 1 << 24
+"""Values of a row that features fill; an axis of open size is as long as they say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +194,12 @@ def _fill(spec: TensorSpec, claims: Sequence[_Claim], axes: RowAxes, *, once: bo
         )
     for claim in claims:
         _check_values(spec, claim)
+        width = (claim.column or 0) + claim.columns
+        if width > _MAX_ROW:
+            raise InvalidInput(
+                f"{_PLACE}: {claim.text} has rows of {width} values in input {spec.name!r}; "
+                f"expected at most {_MAX_ROW}"
+            )
     if claims[0].column is None:
         return TensorFill(spec.name, spec.datatype, _row_shape(spec, claims[0]), once)
     if len(spec.shape) != 2:

@@ -418,6 +418,15 @@ def test_keys_of_several_hashes_go_to_inputs_called_as_tables(version: Version) 
             SEQUENCE.replace("MORE", "padding: 2049"),
             "(FP16) are padded with an integer of at most 2048",
         ),
+        *(
+            (type_, features, f"rows of {width} values in input 'x'; expected at most 16777216")
+            for width in (2**24 + 1, 10**12, 2**62, 2**63, 10**30)
+            for type_, features in (
+                ("int64[N, L]", SEQUENCE.replace("pad_to: 4, MORE", f"pad_to: {width}")),
+                ("float[N, L]", NUMBER.replace("float32", f"float32, shape: [{width}]")),
+                ("float[N, 2, L]", NUMBER.replace("float32", f"float32, shape: [1, {width}]")),
+            )
+        ),
         (
             "float[N, 3]",
             "{name: a, side: user, type: int64, input: {name: x, columns: [0, 1]}}\n"

@@ -359,6 +359,34 @@ def test_limits_name_the_feature() -> None:
         program.run([column], "json", 0, few)
 
 
+@pytest.mark.parametrize("side", ["candidate", "user"])
+def test_padding_makes_no_more_than_could_be_sent(side: str) -> None:
+    width = 1 << 16
+    hist = feature_of(
+        "hist",
+        side=side,
+        keys=(),
+        default=(),
+        ragged=RaggedPlan(3, "first", width, 0),
+        values=(SinkPlan(0, 0),),
+    )
+    once = side == "user"
+    program = FeatureProgram(
+        plan_of([feature_of("id"), hist], [TensorFill("x", "INT64", (width,), once)])
+    )
+    ids, rows = b"[" + b",".join([b"1"] * 100) + b"]", 1 if once else 100
+
+    def made(max_values: int) -> FeatureOutputs:
+        return program.run([ids, None], "json", 0, ColumnLimits(100, max_values, 3))
+
+    assert made(rows * width).arrays["x"].shape == (rows, width)
+    words = (
+        f"input 'x': {rows} rows of {width} values are more than the limit of {rows * width - 1}"
+    )
+    with pytest.raises(TooLarge, match=f"^{words}$"):
+        made(rows * width - 1)
+
+
 @pytest.mark.parametrize(
     "column",
     [

@@ -104,8 +104,15 @@ class Run {
     outputs_.counts.resize(works_.size());
     outputs_.tensors.reserve(tensors_.size());
     for (std::size_t tensor = 0; tensor < tensors_.size(); ++tensor) {
-      outputs_.tensors.push_back(
-          allocate_tensor(tensors_[tensor], once_[tensor] ? 1 : outputs_.rows));
+      const std::size_t rows = once_[tensor] ? 1 : outputs_.rows;
+      const std::size_t columns = tensors_[tensor].columns;
+      if (columns > 0 && rows > limits_.max_values / columns) {  // padding makes much of little
+        throw ColumnTooLarge("input '" + tensors_[tensor].name + "': " + std::to_string(rows) +
+                             " rows of " + std::to_string(columns) +
+                             " values are more than the limit of " +
+                             std::to_string(limits_.max_values));
+      }
+      outputs_.tensors.push_back(allocate_tensor(tensors_[tensor], rows));
     }
     std::size_t keys = 0;
     for (const FeatureWork& work : works_) keys += work.feature().makes_keys ? 1 : 0;

@@ -100,8 +100,9 @@ class Program {
   // A tensor that only features of the user fill has one row, others have one for each candidate,
   // with the user's values repeated. Keys of a user's feature have one row.
   //
-  // Throws ColumnTooLarge, which names the feature; std::invalid_argument where the number of
-  // columns is wrong or arrays do not fit their feature.
+  // Throws ColumnTooLarge, which names the feature, or the tensor that would have more values than
+  // a column may; std::invalid_argument where the number of columns is wrong or arrays do not fit
+  // their feature.
   Outputs run(std::span<const SentColumn> columns, std::size_t rows,
               const ColumnLimits& limits) const;
 
