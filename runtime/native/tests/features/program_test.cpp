@@ -143,8 +143,10 @@ TEST(random_arrays) {
     std::vector<float> weights(random() % 2 ? values : 0, 0.5F);
     std::vector<std::int64_t> ids(rows);
     for (auto& each : ids) each = static_cast<std::int64_t>(random()) >> (random() % 64);
-    std::vector<std::uint8_t> missing(random() % 2 ? rows : 0);
-    for (std::size_t row = 0; row < missing.size(); ++row) missing[row] = lengths[row] == 0;
+    std::vector<std::uint8_t> missing;
+    if (random() % 2) {
+      for (const auto length : lengths) missing.push_back(length == 0);
+    }
     ArrayParts bags{ValueType::kString, {}, {}, bytes, offsets, true, lengths, weights, missing};
     ArrayParts numbers{ValueType::kInt64, ids, {}, {}, {}, false, {}, {}, missing};
     try {
