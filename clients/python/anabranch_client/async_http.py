@@ -7,7 +7,7 @@ from typing import Final
 
 from anabranch_client.addresses import Address
 from anabranch_client.calls import Answer, Call
-from anabranch_client.connection import broken, lost, spoke_http2
+from anabranch_client.connection import broken, lost, reset_on_close, spoke_http2
 from anabranch_client.http_answers import BrokenOff, NotHttp, SpokeHttp2, read_answer
 from anabranch_client.http_flights import IDLE, sent_headers
 from anabranch_wire.errors import Internal, Unavailable
@@ -37,10 +37,13 @@ class AsyncHttpTransport:
         async with asyncio.timeout(deadline - time.monotonic()):
             taken_in = self._round
             streams = self._take(endpoint) or await self._connect(address)
-            kept = False
+            kept = answered = False
             try:
                 answer, kept = await _exchange(address, streams, call, deadline)
+                answered = True
             finally:
+                if not answered:
+                    reset_on_close(streams[1].get_extra_info("socket"))
                 if kept and taken_in == self._round and len(self._idle[endpoint]) < IDLE:
                     self._idle[endpoint].append(streams)
                 else:

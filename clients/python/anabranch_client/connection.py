@@ -1,10 +1,13 @@
 """One kept-alive HTTP connection to a server, with a time limit per exchange."""
 
+import asyncio.trsock
 import http.client
 import select
+import socket
+import struct
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from anabranch_client.addresses import Address
@@ -12,10 +15,20 @@ from anabranch_client.calls import Answer
 from anabranch_client.policy import AttemptFailed, Blame, Failure
 from anabranch_wire.errors import AnabranchError, Internal, Unavailable
 
-__all__ = ["Connection", "broken", "lost", "spoke_http2"]
+__all__ = ["Connection", "broken", "lost", "reset_on_close", "spoke_http2"]
 
 _SETTINGS: Final = b"\4"
 """Type of the frame that an HTTP/2 server begins with, behind its length (RFC 9113, 3.4, 4.1)."""
+
+
+def reset_on_close(sock: socket.socket | asyncio.trsock.TransportSocket) -> None:
+    """Let closing a socket reset its connection.
+
+    An ordinary end right behind a request looks like that of a caller who only ended its sending,
+    and still waits for the answer; a reset does not.
+    """
+    with suppress(OSError):  # it is closed already
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 def lost(address: Address, reason: object) -> AttemptFailed:
@@ -86,7 +99,13 @@ class Connection:
         self._heard = True  # whether the server read all of the request, as far as is known
 
     def close(self) -> None:
-        """Close the socket; the server sees it and gives up what it computes for it."""
+        """Close the socket."""
+        self._http.close()
+
+    def abandon(self) -> None:
+        """Close the socket without waiting for the answer, which the server then gives up."""
+        if self._http.sock is not None:
+            reset_on_close(self._http.sock)
         self._http.close()
 
     def fileno(self) -> int:
@@ -186,7 +205,7 @@ class Connection:
         try:
             yield
         except TimeoutError:
-            self._http.close()
+            self.abandon()
             raise
         except http.client.IncompleteRead as error:
             self._http.close()

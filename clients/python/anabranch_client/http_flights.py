@@ -123,7 +123,7 @@ class _HttpFlights:
 
     def cancel(self) -> None:
         for _, connection, _ in self._sent.values():
-            connection.close()
+            connection.abandon()
         self._sent.clear()
 
     def _readable(self, until: float) -> int | None:
