@@ -195,15 +195,18 @@ def _message_values(column: Column, feature: FeaturePlan) -> list[Value] | None:
         of = {_TYPE[one]: one for one in types if one != "string"}.get(column.type)
         if of is None:
             return None
-        numbers = _numbers(column.raw, "<i8" if of == "int64" else "<f4")
+        read = _numbers(column.raw, "<i8" if of == "int64" else "<f4")
+        if read is None:
+            return None
+        values: list[Value] = list(read)
     else:
         of = next(one for one in types if _SIDE[one] == sent[0])
         if column.type not in (0, _TYPE[of]):
             return None
-        numbers = list(getattr(column, sent[0]))
-    if numbers is None or of == feature.type:
-        return numbers
-    return [float(np.float32(number)) for number in numbers]
+        values = list(getattr(column, sent[0]))
+    if of == feature.type:
+        return values
+    return [float(np.float32(value)) for value in values]
 
 
 def _row_lengths(column: Column, feature: FeaturePlan, values: int) -> Sequence[int] | None:
