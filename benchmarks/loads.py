@@ -25,18 +25,25 @@ wrk.method = "POST"
 for name, value in string.gmatch(os.getenv("HEADERS"), "([^:\\n]+): ([^\\n]+)") do
   wrk.headers[name] = value
 end
-local requests, turn = {}, 0
-init = function(args)
-  wrk.init(args)
-  for path in string.gmatch(os.getenv("BODIES"), "[^\\n]+") do
-    local body = io.open(path, "rb")
-    requests[#requests + 1] = wrk.format(nil, nil, nil, body:read("*a"))
-    body:close()
-  end
+local bodies = {}
+for path in string.gmatch(os.getenv("BODIES"), "[^\\n]+") do
+  local body = io.open(path, "rb")
+  bodies[#bodies + 1] = body:read("*a")
+  body:close()
 end
-request = function()
-  turn = turn % #requests + 1
-  return requests[turn]
+if #bodies == 1 then
+  wrk.body = bodies[1]
+else
+  local requests, turn = {}, 0
+  init = function(args)
+    for i, body in ipairs(bodies) do
+      requests[i] = wrk.format(nil, nil, nil, body)
+    end
+  end
+  request = function()
+    turn = turn % #requests + 1
+    return requests[turn]
+  end
 end
 done = function(summary, latency, requests)
   local e = summary.errors
