@@ -16,8 +16,11 @@ from anabranch_server.processes.plans import DESCRIPTORS_EACH, StatePlan, Versio
 __all__ = [
     "Abort",
     "Ack",
+    "Applied",
+    "ApplyDeltas",
     "Attached",
     "CannotPrepare",
+    "DeltaFault",
     "Drain",
     "Found",
     "FromLauncher",
@@ -315,6 +318,34 @@ class LoadVersion(Message, frozen=True):
     in_use: tuple[str, ...] = ()
 
 
+class ApplyDeltas(Message, frozen=True):
+    """Find out what the next deltas of a version make of it; answered by `Applied` or `Refused`.
+
+    Attributes:
+        number: names the request in the answers.
+        model: model name.
+        model_path: the model's folder.
+        version_path: the version's folder.
+        serving_yaml: text of the model's serving.yaml; empty where it has none.
+        plan: the version as deltas up to `plan.delta` have made it.
+        upto: the newest delta to apply.
+        idle: run at idle priority, since requests are being served; a loader cannot go back.
+        available_bytes: memory that is left; None where that is not known.
+        in_use: files of the cache folder that processes may still be told of.
+    """
+
+    number: int
+    model: str
+    model_path: str
+    version_path: str
+    serving_yaml: str
+    plan: VersionPlan
+    upto: int
+    idle: bool
+    available_bytes: int | None
+    in_use: tuple[str, ...] = ()
+
+
 Phase = Literal[
     "fetching", "verifying", "importing", "optimizing", "building", "warming", "comparing",
     "switching", "draining", "freeing",
@@ -342,6 +373,43 @@ class Found(Message, frozen=True):
     phase_ms: Mapping[str, float]
 
 
+class DeltaFault(msgspec.Struct, frozen=True):
+    """Why a delta cannot be applied.
+
+    Attributes:
+        sequence: its number; of a gap, the number that is missing.
+        kind: class name of the error tree, such as `Corrupt`.
+        reason: of the closed set of reasons of failures, such as `gap`.
+        error: its message.
+    """
+
+    sequence: int
+    kind: str
+    reason: str
+    error: str
+
+
+class Applied(Message, frozen=True):
+    """As far as deltas could be applied, they were.
+
+    Attributes:
+        version: at the newest one; the same as it was asked for where none could be.
+        phase_ms: how long each phase took.
+        upserts: rows that they bring, each delta counted by itself.
+        deletes: rows that they take out.
+        bytes: of their files.
+        fault: why the next one is not applied; None where nothing is left.
+    """
+
+    number: int
+    version: VersionPlan
+    phase_ms: Mapping[str, float]
+    upserts: int = 0
+    deletes: int = 0
+    bytes: int = 0
+    fault: DeltaFault | None = None
+
+
 class Refused(Message, frozen=True):
     """The version is refused.
 
@@ -359,7 +427,17 @@ class Refused(Message, frozen=True):
 
 FromLauncher = Attached | LoaderAttached | NewSupervisor | Drain
 FromSupervisor = (
-    StartLoader | Prepare | Abort | Joined | Serving | Ping | Stats | Trace | SetLog | LoadVersion
+    StartLoader
+    | Prepare
+    | Abort
+    | Joined
+    | Serving
+    | Ping
+    | Stats
+    | Trace
+    | SetLog
+    | LoadVersion
+    | ApplyDeltas
 )
 FromWorker = Hello | Opened | Ack | CannotPrepare | Released | Pong | Refreshed | Traced
-FromLoader = Progress | Found | Refused
+FromLoader = Progress | Found | Applied | Refused

@@ -23,10 +23,12 @@ __all__ = [
     "PartPlan",
     "QueuePlan",
     "RowPlan",
+    "RunPlan",
     "SplitPlan",
     "StatePlan",
     "StorePlan",
     "TensorPlan",
+    "UpdatePlan",
     "VersionPlan",
 ]
 
@@ -134,6 +136,36 @@ class SplitPlan(msgspec.Struct, frozen=True):
     max_abs_diff: float
 
 
+class RunPlan(msgspec.Struct, frozen=True):
+    """What deltas that follow each other make of the rows of a store, as one change.
+
+    Attributes:
+        path: its file in the cache folder; see `docs/formats.md`.
+        first: the first delta of it.
+        last: the last one.
+    """
+
+    path: str
+    first: int
+    last: int
+
+
+class UpdatePlan(msgspec.Struct, frozen=True):
+    """What deltas turn the graphs of a version by; empty where they have changed none yet.
+
+    Attributes:
+        dense: the graph as it was before the library optimised it: the original, or what is left of
+            it where its lookups were cut out.
+        user: likewise, of the graph that runs once per user; None where there is none.
+        weights: file with all of every weight that deltas have changed in these graphs, under the
+            names of the original; None where they have changed none.
+    """
+
+    dense: str
+    user: str | None = None
+    weights: str | None = None
+
+
 class VersionPlan(msgspec.Struct, frozen=True):
     """A version that was found good.
 
@@ -163,6 +195,11 @@ class VersionPlan(msgspec.Struct, frozen=True):
         event_time: newest event it was trained on, seconds since 1970.
         published: when it was published, seconds since 1970.
         notes: what an operator should know, in words.
+        updates: how deltas reach its graphs; None where they cannot.
+        runs: what deltas 1 to `delta` make of the rows of `store`, one after the other, each
+            beginning where the one before ends.
+        increment: the same from the delta that it was made from to `delta`; None where it was made
+            from nothing, or that brought no rows.
     """
 
     model: str
@@ -188,6 +225,21 @@ class VersionPlan(msgspec.Struct, frozen=True):
     cut: CutPlan | None = None
     split: SplitPlan | None = None
     ranking: RankingPlan | None = None
+    updates: UpdatePlan | None = None
+    runs: tuple[RunPlan, ...] = ()
+    increment: RunPlan | None = None
+
+    @property
+    def kept_files(self) -> tuple[str, ...]:
+        """Return the files of the cache folder that somebody may still ask for."""
+        updates = self.updates
+        graphs = () if updates is None else (updates.dense, updates.user, updates.weights)
+        increment = () if self.increment is None else (self.increment,)
+        return (
+            *self.files,
+            *(path for path in graphs if path is not None),
+            *(run.path for run in (*self.runs, *increment)),
+        )
 
     @property
     def files(self) -> tuple[str, ...]:

@@ -79,7 +79,7 @@ class Keeping:
             for shelf in shelves
             for one in (*shelf.found.values(), *shelf.in_memory.values())
         ]
-        return tuple({path for plan in plans for path in plan.files})
+        return tuple({path for plan in plans for path in plan.kept_files})
 
     def take(self, look: Look) -> None:
         """Tell every model what was seen."""

@@ -17,7 +17,15 @@ import msgspec
 from anabranch_model_store.memory import OutOfRoom, times_out_of_memory
 from anabranch_server.processes.channel import Channel, ChannelClosed
 from anabranch_server.processes.failures import error_of
-from anabranch_server.processes.messages import Found, FromLoader, LoadVersion, Progress, Refused
+from anabranch_server.processes.messages import (
+    Applied,
+    ApplyDeltas,
+    Found,
+    FromLoader,
+    LoadVersion,
+    Progress,
+    Refused,
+)
 from anabranch_server.supervisor.starvation import Starvation
 from anabranch_wire.errors import Internal, Unavailable
 
@@ -31,6 +39,9 @@ _ATTEMPTS: Final = 2
 _STARVED_S: Final = 10.0
 _LOOKS: Final = 10
 """How often within the time after which a loader counts as starved it is looked at."""
+
+_Request = LoadVersion | ApplyDeltas
+_Answer = Found | Applied | Refused
 
 
 class LoaderLink:
@@ -85,24 +96,55 @@ class LoaderLink:
             Internal: two loaders died of it.
             Unavailable: no loader could be started.
         """
+        answer = await self._answer(request, on_progress)
+        assert isinstance(answer, Found), "what a version is answered by"
+        return answer
+
+    async def apply(self, request: ApplyDeltas, on_progress: Callable[[Progress], None]) -> Applied:
+        """Have deltas looked at. Cancelling ends the loader at work.
+
+        Args:
+            request: which deltas; its number is given here.
+            on_progress: told how far it is.
+
+        Raises:
+            AnabranchError: why it could not even be begun, as the loader found it.
+            Internal: two loaders died of it.
+            Unavailable: no loader could be started.
+        """
+        answer = await self._answer(request, on_progress)
+        assert isinstance(answer, Applied), "what deltas are answered by"
+        return answer
+
+    def close(self) -> None:
+        """End the loader; what it works at is asked no more."""
+        if self._loader is not None:
+            self._loader.end()
+            self._loader = None
+
+    async def _answer(
+        self, request: _Request, on_progress: Callable[[Progress], None]
+    ) -> Found | Applied:
+        """Return what a loader found, or raise why it refuses."""
+        model, version = request.model, _version(request)
         async with self._turn:
             killed = times_out_of_memory()
             for attempt in range(1, _ATTEMPTS + 1):
                 answer = await self._ask(request, on_progress)
-                if isinstance(answer, Found):
-                    return answer
-                if answer is not None and answer.tables is not None:
-                    raise OutOfRoom(answer.error, answer.tables)
-                if answer is not None:
+                if isinstance(answer, Refused):
+                    if answer.tables is not None:
+                        raise OutOfRoom(answer.error, answer.tables)
                     raise error_of(answer.kind, answer.error)
+                if answer is not None:
+                    return answer
                 _log.warning(
                     "the loader died of model %s, version %d",
-                    request.model,
-                    request.version,
+                    model,
+                    version,
                     extra={
                         "event": "loader_died",
-                        "model": request.model,
-                        "version": request.version,
+                        "model": model,
+                        "version": version,
                         "attempt": attempt,
                     },
                 )
@@ -116,15 +158,9 @@ class LoaderLink:
                 "it may have run out of memory, or the graph makes ONNX Runtime crash"
             )
 
-    def close(self) -> None:
-        """End the loader; what it works at is asked no more."""
-        if self._loader is not None:
-            self._loader.end()
-            self._loader = None
-
     async def _ask(
-        self, request: LoadVersion, on_progress: Callable[[Progress], None]
-    ) -> Found | Refused | None:
+        self, request: _Request, on_progress: Callable[[Progress], None]
+    ) -> _Answer | None:
         """Return what a loader answers, at normal priority where it gets nowhere else."""
         loader = await self._fresh_loader()
         self._number += 1
@@ -137,20 +173,18 @@ class LoaderLink:
         self._loader = None
         _log.warning(
             "every processor is busy: version %d of model %s is looked at at normal priority",
-            request.version,
+            _version(request),
             request.model,
             extra={
                 "event": "load_starved",
                 "model": request.model,
-                "version": request.version,
+                "version": _version(request),
                 "after_s": self._starved_s,
             },
         )
         return await self._ask(msgspec.structs.replace(request, idle=False), on_progress)
 
-    async def _watch(
-        self, loader: "_Loader", asking: asyncio.Future[Found | Refused | None]
-    ) -> None:
+    async def _watch(self, loader: "_Loader", asking: asyncio.Future[_Answer | None]) -> None:
         """Wait for the answer, and cancel `asking` where the loader starves."""
         loop, starvation = asyncio.get_running_loop(), Starvation(loader.pid)
         try:
@@ -191,7 +225,7 @@ class _Loader:
         self._pidfd = pidfd
         self._loop = asyncio.get_running_loop()
         self._quiet_since_s = self._loop.time()
-        self._answer: asyncio.Future[Found | Refused | None] | None = None
+        self._answer: asyncio.Future[_Answer | None] | None = None
         self._asked = 0
         self._on_progress: Callable[[Progress], None] = lambda progress: None
         self._channel: Channel[FromLoader] = Channel(socket.socket(fileno=channel), FromLoader)
@@ -204,8 +238,8 @@ class _Loader:
         return self._loop.time() - self._quiet_since_s
 
     async def ask(
-        self, request: LoadVersion, on_progress: Callable[[Progress], None]
-    ) -> Found | Refused | None:
+        self, request: _Request, on_progress: Callable[[Progress], None]
+    ) -> _Answer | None:
         """Return its answer; None when it died before it gave one."""
         self._answer = self._loop.create_future()
         self._asked = request.number
@@ -247,3 +281,7 @@ class _Loader:
         os.close(self._pidfd)
         if self._answer is not None and not self._answer.done():
             self._answer.set_result(None)
+
+
+def _version(request: _Request) -> int:
+    return request.version if isinstance(request, LoadVersion) else request.plan.version

@@ -4,7 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from anabranch_server.processes.messages import Found, LoadVersion, Progress
+from anabranch_server.processes.messages import (
+    Applied,
+    ApplyDeltas,
+    Found,
+    LoadVersion,
+    Progress,
+)
 from anabranch_server.supervisor.holds import Records
 from anabranch_server.supervisor.keeper_counts import ReloadCounts
 from anabranch_server.supervisor.switching import Switching
@@ -21,6 +27,14 @@ class VersionLoader(Protocol):
         Raises:
             OutOfRoom: it needs more memory than `request` allows.
             AnabranchError: something else is wrong with it.
+        """
+        ...
+
+    async def apply(self, request: ApplyDeltas, on_progress: Callable[[Progress], None]) -> Applied:
+        """Return what deltas make of a version, as far as they could be applied.
+
+        Raises:
+            AnabranchError: it could not even be begun.
         """
         ...
 

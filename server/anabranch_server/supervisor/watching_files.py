@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from anabranch_model_store.settling import Stillness, is_settled, list_files, observe
+from anabranch_server.supervisor.seen_deltas import NO_DELTAS, SeenDeltas
 from anabranch_wire.errors import AnabranchError
 from anabranch_wire.manifest import FILE_NAME
 
@@ -47,6 +48,7 @@ class SeenVersion:
         published: whether it has a manifest.
         fingerprint: changes whenever one of its files does.
         bytes: of its files that each worker holds in memory, at most.
+        deltas: what has been published for it since; no part of the fingerprint.
     """
 
     number: int
@@ -54,6 +56,7 @@ class SeenVersion:
     published: bool
     fingerprint: str
     bytes: int
+    deltas: SeenDeltas = NO_DELTAS
 
 
 def mark(path: str) -> FileMark | None:

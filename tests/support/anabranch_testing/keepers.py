@@ -7,9 +7,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
+
 from anabranch_model_store.memory import check_fits
 from anabranch_runtime.ranking.plans import ItemTablePlan
-from anabranch_server.processes.messages import Found, LoadVersion, Progress
+from anabranch_server.processes.messages import Applied, ApplyDeltas, Found, LoadVersion, Progress
 from anabranch_server.processes.plans import (
     CutPlan,
     PartPlan,
@@ -103,14 +105,23 @@ class NamedLoader:
 
     Attributes:
         requests: (model, version) in their order.
+        applied: (model, version, newest delta asked for) in their order.
         gate: while clear, requests wait after they said what they do.
     """
 
     def __init__(self) -> None:
         self.requests: list[tuple[str, int]] = []
+        self.applied: list[tuple[str, int, int]] = []
         self.last: LoadVersion | None = None
         self.gate = asyncio.Event()
         self.gate.set()
+
+    async def apply(self, request: ApplyDeltas, on_progress: Callable[[Progress], None]) -> Applied:
+        self.applied.append((request.model, request.plan.version, request.upto))
+        on_progress(Progress(0, "verifying", 1, 4))
+        await self.gate.wait()
+        made = msgspec.structs.replace(request.plan, delta=request.upto)
+        return Applied(0, made, {"verifying": 1.0})
 
     async def load(self, request: LoadVersion, on_progress: Callable[[Progress], None]) -> Found:
         self.requests.append((request.model, request.version))

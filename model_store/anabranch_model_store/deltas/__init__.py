@@ -1,0 +1,1 @@
+"""Deltas of a version: found, checked, and turned into what a server applies."""
