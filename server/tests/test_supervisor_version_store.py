@@ -57,10 +57,10 @@ async def test_a_change_that_was_cancelled_while_it_was_prepared_is_given_back(
         marking(2.0)(change)
         held.hold()
 
-    await held.cancel(asyncio.ensure_future(store.stage(fill)))
+    await held.cancel(asyncio.ensure_future(store.stage(0, [fill])))
 
-    await store.stage(marking(3.0))
-    await store.apply()
+    await store.stage(0, [marking(3.0)])
+    await store.apply(0, 0)
     assert (await store.stats())[0].live_keys > 0
     await store.close()
 
@@ -106,8 +106,8 @@ async def test_a_generation_that_was_cancelled_while_it_took_over_is_the_one_tha
 
     assert list(store.numbers) == [1, 2]
     assert list(store.capacities) == room
-    await store.stage(marking(3.0))
-    await store.apply()
+    await store.stage(0, [marking(3.0)])
+    await store.apply(0, 0)
     values, found = await store.rows(store.newest, 0, keys(0))
     assert found.all()
     assert (values == 3.0).all()
@@ -123,7 +123,7 @@ async def test_a_source_of_rows_that_cannot_be_had_is_no_lack_of_room(tmp_path: 
         raise Unavailable("the delta cannot be read")
 
     with pytest.raises(Unavailable, match="the delta cannot be read") as caught:
-        await store.stage(fill)
+        await store.stage(0, [fill])
 
     assert not isinstance(caught.value, NoRoom)
     await store.close()

@@ -316,6 +316,8 @@ class StatePlan(msgspec.Struct, frozen=True):
         required: whether readiness needs the model.
         generations: one for each of `versions` that has a store, in their order; filled in by
             whoever writes those stores.
+        retain: deltas of each version whose rows stay readable after they were served, for a
+            rollback without loading.
     """
 
     group: GroupPlan
@@ -327,6 +329,7 @@ class StatePlan(msgspec.Struct, frozen=True):
     default_label: str | None = None
     required: bool = True
     generations: tuple[GenerationPlan, ...] = ()
+    retain: int = 0
 
     def generation(self, version: int) -> GenerationPlan | None:
         """Return the generation of a version; None where it has no store."""

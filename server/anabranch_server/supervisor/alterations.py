@@ -34,11 +34,13 @@ class Growing:
 
     Attributes:
         version: number of the version whose rows they are.
+        number: of the generation that they move from.
         growth: has copied everything but what changed last.
         capacities: of each table there.
     """
 
     version: int
+    number: int
     growth: Growth
     capacities: Sequence[Capacity]
 

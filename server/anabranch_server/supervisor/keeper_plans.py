@@ -65,4 +65,5 @@ def state_plan(
         default=wanted.default,
         default_label=wanted.default_label,
         required=wanted.required,
+        retain=deployment.keep_previous,
     )

@@ -123,6 +123,8 @@ class StoreRoom:
     async def _grow_where_short(self, model: str, one: _AtWork) -> None:
         try:
             for plan, store in self._stores(model):
+                if plan != store.newest:
+                    continue  # rolled back: until that is over no rows come
                 stats = await store.stats()
                 if plan.version not in one.growing and is_short(stats, store.capacities):
                     await self._begin(model, one, plan.version, {})
@@ -140,10 +142,13 @@ class StoreRoom:
     async def _grow(self, model: str, version: int, incoming: Mapping[int, int]) -> None:
         """Copy the rows of a version into more room and switch to that."""
         store = self.store(model, version)
+        number = store.newest.number
         sizes = grown(await store.stats(), store.capacities, store.most_keys, incoming)
         growth = await store.grow(sizes, self._available_bytes())
         try:
-            await self._switcher.alter(model, Growing(version, growth, sizes), _nothing_to_keep)
+            await self._switcher.alter(
+                model, Growing(version, number, growth, sizes), _nothing_to_keep
+            )
         finally:
             store.give_up(growth)
 

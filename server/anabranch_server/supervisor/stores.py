@@ -1,36 +1,44 @@
 """The embedding rows of every model, written here alone, as a participant of each switch.
 
 Invariants: a generation is handed out before it is current and kept until no worker may read it;
-rows change by switches only; the number of a generation is never given out twice while the launcher
-lives, so that what a worker has mapped is never taken for something else.
+rows change by switches only, to those of the delta that a state names; the number of a generation
+is never given out twice while the launcher lives, so that what a worker has mapped is never taken
+for something else.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from anabranch_runtime.store import Base
-from anabranch_runtime.store import Change as RowChange
 from anabranch_server.processes.packets import MAX_DESCRIPTORS
 from anabranch_server.processes.plans import (
     DESCRIPTORS_EACH,
     GenerationPlan,
+    RunPlan,
     StatePlan,
+    StorePlan,
     VersionPlan,
 )
 from anabranch_server.supervisor.alterations import Alteration, Growing, NoRoom, Rewriting
+from anabranch_server.supervisor.delta_fills import run_fills
 from anabranch_server.supervisor.effects import Change
 from anabranch_server.supervisor.numbering import first_number
 from anabranch_server.supervisor.participants import Draft
+from anabranch_server.supervisor.store_coming import Fill
+from anabranch_server.supervisor.store_deltas import following
 from anabranch_server.supervisor.store_growth import is_short
 from anabranch_server.supervisor.store_room import Decide, StoreRoom, Switcher
 from anabranch_server.supervisor.version_store import VersionStore
-from anabranch_wire.errors import NotFound, TooLarge
+from anabranch_wire.errors import NotFound, TooLarge, Unavailable
 
-__all__ = ["Stores"]
+__all__ = ["Fills", "Stores"]
+
+_log = logging.getLogger(__name__)
 
 _LEAVING_S: Final = 5.0
 """How long a store that does not fit waits for rows that workers are about to release."""
@@ -40,7 +48,8 @@ _LOOK_S: Final = 0.05
 _MOST: Final = (MAX_DESCRIPTORS - 1) // DESCRIPTORS_EACH
 """Versions of one model that may have stores; a packet takes no more descriptors."""
 
-Fill = Callable[[RowChange], None]
+T = TypeVar("T")
+Fills = Callable[[StorePlan, Sequence[RunPlan]], Sequence[Fill]]
 _Key = tuple[int, str]
 """Version number and identity of its files."""
 
@@ -54,14 +63,12 @@ class _Model:
         epochs: published epoch that may still be read -> generations that it reads.
         wanted: stores of the switch at work.
         pending: generations that it hands out.
-        altered: the store that it changes.
     """
 
     stores: dict[_Key, VersionStore] = field(default_factory=dict)
     epochs: dict[int, tuple[GenerationPlan, ...]] = field(default_factory=dict)
     wanted: frozenset[_Key] = frozenset()
     pending: tuple[GenerationPlan, ...] = ()
-    altered: VersionStore | None = None
 
 
 class Stores:
@@ -71,8 +78,7 @@ class Stores:
         base: where base rows live.
         incarnation: of this supervisor, from 1.
         available_bytes: memory that the machine has left; None where that is not known.
-        committed: changes of a version's rows that were made durable, one store version after the
-            other; a fresh store begins with them.
+        fills: returns what runs change in the rows of a store, one change for each.
     """
 
     def __init__(
@@ -80,12 +86,12 @@ class Stores:
         base: Base,
         incarnation: int,
         available_bytes: Callable[[], int | None],
-        committed: Callable[[VersionPlan], Iterable[Fill]] = lambda version: (),
+        fills: Fills = run_fills,
     ) -> None:
         self._base: Base = base
         self._number = first_number(incarnation)
         self._available_bytes = available_bytes
-        self._committed = committed
+        self._fills = fills
         self._models: dict[str, _Model] = {}
         self._switcher: Switcher | None = None
         self._room: StoreRoom | None = None
@@ -122,14 +128,15 @@ class Stores:
         model.wanted = frozenset(map(_key, versions))
         try:
             for version in versions:
-                if _key(version) not in model.stores:
-                    model.stores[_key(version)] = await self._create(version)
+                await self._obtain(model, version)
             if draft.alteration is not None:
                 await self._alter(model, versions, draft.alteration)
         except BaseException:
             self.abort(draft.model)
             raise
-        model.pending = tuple(_generation(model.stores[_key(one)]) for one in versions)
+        places = (model.stores[_key(one)].at(one.delta) for one in versions)
+        model.pending = tuple(one for one in places if one is not None)
+        assert len(model.pending) == len(versions), "each was obtained at its delta"
         return None if state is None else msgspec.structs.replace(state, generations=model.pending)
 
     async def apply(self, change: Change) -> None:
@@ -137,18 +144,20 @@ class Stores:
         model = self._models.get(change.model)
         if model is None:
             return
-        if model.altered is not None:
-            await model.altered.apply()
+        state = change.state
+        for version in () if state is None else state.versions:
+            if state is not None and version.store is not None:
+                await model.stores[_key(version)].apply(version.delta, state.retain)
         model.epochs[change.epoch] = model.pending
-        model.wanted, model.pending, model.altered = frozenset(), (), None
+        model.wanted, model.pending = frozenset(), ()
 
     def abort(self, model: str) -> None:
         """See `Participant`."""
         known = self._models.get(model)
         if known is not None:
-            if known.altered is not None:
-                known.altered.abandon()
-            known.wanted, known.pending, known.altered = frozenset(), (), None
+            for store in known.stores.values():
+                store.abandon()
+            known.wanted, known.pending = frozenset(), ()
             self._tidy(model)
 
     def release(self, model: str, floor: int) -> None:
@@ -220,6 +229,16 @@ class Stores:
         current = known.epochs[max(known.epochs)]
         return [(one, self._holder(one.number)) for one in current]
 
+    def retained(self, model: str, version: int) -> tuple[int, ...]:
+        """Return the deltas of a version to which a switch changes no row, rising.
+
+        None of a version that is not in memory, or has no tables.
+        """
+        for plan, store in self.stores(model):
+            if plan.version == version:
+                return store.deltas
+        return ()
+
     async def refresh(self) -> None:
         """Bring the figures of all stores up to date, as far as they are not at work."""
         for model in list(self._models.values()):
@@ -228,22 +247,59 @@ class Stores:
 
     # --- steps ----------------------------------------------------------------------------------
 
-    async def _create(self, version: VersionPlan) -> VersionStore:
-        """Make a store; waits for memory that others are about to give back."""
-        assert version.store is not None, "asked for versions with a store alone"
+    async def _obtain(self, model: _Model, version: VersionPlan) -> None:
+        """Have the store of a version show its delta once the switch takes effect.
+
+        Where no rows are retained that show it, they are made of those that there are; where that
+        does not lead there, or there is no room for it, beside them.
+        """
+        plan, store = version.store, model.stores.get(_key(version))
+        assert plan is not None, "asked for versions with a store alone"
+        if store is None:
+            model.stores[_key(version)] = await self._in_memory(
+                lambda: VersionStore.create(
+                    plan,
+                    version.version,
+                    self._next(),
+                    self._base,
+                    self._available_bytes(),
+                    self._fills(plan, version.runs),
+                    delta=version.delta,
+                )
+            )
+            return
+        if store.at(version.delta) is not None:
+            return
+        runs = following(version, store.delta)
+        if runs is not None:
+            try:
+                await store.stage(version.delta, self._fills(plan, runs))
+                return
+            except NoRoom as error:
+                _log.info(
+                    "model %s: the rows of version %d are made anew: %s",
+                    version.model,
+                    version.version,
+                    error.message,
+                    extra={"event": "store_renewed", "model": version.model},
+                )
+        await self._in_memory(
+            lambda: store.renew(
+                version.delta,
+                self._fills(plan, version.runs),
+                self._next(),
+                self._available_bytes(),
+            )
+        )
+
+    async def _in_memory(self, make: Callable[[], Awaitable[T]]) -> T:
+        """Make what takes memory; waits for memory that others are about to give back."""
         loop = asyncio.get_running_loop()
         end_s = loop.time() + _LEAVING_S
         while True:
             leaving = self._is_leaving()  # before it is asked how much memory there is
             try:
-                return await VersionStore.create(
-                    version.store,
-                    version.version,
-                    self._next(),
-                    self._base,
-                    self._available_bytes(),
-                    self._committed(version),
-                )
+                return await make()
             except TooLarge:
                 if not leaving or loop.time() >= end_s:
                     raise
@@ -260,16 +316,18 @@ class Stores:
         self, model: _Model, versions: Sequence[VersionPlan], alteration: Alteration
     ) -> None:
         """Stage a change, or take over a generation with more room."""
-        store = next(
-            (model.stores[_key(one)] for one in versions if one.version == alteration.version), None
-        )
-        if store is None:
+        version = next((one for one in versions if one.version == alteration.version), None)
+        if version is None:
             raise NotFound(f"version {alteration.version} has no tables")
+        store = model.stores[_key(version)]
+        if version.delta != store.delta:
+            raise Unavailable(f"version {version.version} was rolled back: its rows stay meanwhile")
         match alteration:
             case Rewriting(fill=fill):
-                await store.stage(fill)
-                model.altered = store
-            case Growing(growth=growth, capacities=capacities):
+                await store.stage(version.delta, [fill])
+            case Growing(growth=growth, capacities=capacities, number=number):
+                if store.newest.number != number:
+                    raise Unavailable("the rows were made anew meanwhile")
                 await store.take_over(growth, capacities, self._next())
 
     def _holder(self, number: int) -> VersionStore:
@@ -313,9 +371,3 @@ class Stores:
 
 def _key(version: VersionPlan) -> _Key:
     return version.version, version.identity
-
-
-def _generation(store: VersionStore) -> GenerationPlan:
-    """Return what is read of a store once the switch at work is over."""
-    staged, newest = store.staged_version, store.newest
-    return newest if staged is None else msgspec.structs.replace(newest, store_version=staged)

@@ -1,10 +1,13 @@
 """Work that is brought to its end although whoever waits for it is cancelled."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
-__all__ = ["Outcome", "to_the_end"]
+__all__ = ["Outcome", "in_thread", "to_the_end"]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,3 +42,27 @@ async def to_the_end(work: Awaitable[object]) -> Outcome:
     if doing.cancelled():
         return Outcome(asyncio.CancelledError(), cancelled)
     return Outcome(doing.exception(), cancelled)
+
+
+async def in_thread(
+    work: Callable[[], T], discard: Callable[[T], object] = lambda result: None
+) -> T:
+    """Do `work` in a thread, and wait for its end also when cancelled.
+
+    Args:
+        work: what to do.
+        discard: gives back what came of it, where it comes too late for who was cancelled.
+    """
+    results: list[T] = []
+
+    async def run() -> None:
+        results.append(await asyncio.to_thread(work))
+
+    outcome = await to_the_end(run())
+    try:
+        outcome.settle()
+    except asyncio.CancelledError:
+        while results:
+            discard(results.pop())
+        raise
+    return results.pop()

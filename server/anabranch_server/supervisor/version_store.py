@@ -1,15 +1,16 @@
 """The embedding rows of one version as their writer has them: a segment, and generations over it.
 
 What is native runs in threads beside the event loop, one piece of work of a store at a time.
-Invariants: only the newest generation changes; an older one stays as long as somebody may read it;
-between the staging of a change and its end nothing else touches the store.
+Invariants: only the newest generation changes, and only when a switch takes effect; an older one
+stays as long as somebody may read it; between the staging of a change and its end nothing else
+touches the store. The rows of a delta are never applied to those of another one than they follow.
 """
 
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from anabranch_runtime.store import (
     Base,
     Capacity,
+    Change,
     Growth,
     Keys,
     SegmentTable,
@@ -24,13 +26,14 @@ from anabranch_runtime.store import (
     StoreWriter,
     TableStats,
 )
-from anabranch_runtime.store import Change as RowChange
 from anabranch_server.processes.plans import GenerationPlan, StorePlan
 from anabranch_server.supervisor.alterations import NoRoom
+from anabranch_server.supervisor.store_coming import Coming, Fill, made_anew, staged
+from anabranch_server.supervisor.store_deltas import ReadableDeltas
 from anabranch_server.supervisor.store_figures import StoreFigures, table_stats
 from anabranch_server.supervisor.store_opening import OpenStore, open_store
 from anabranch_server.supervisor.store_sizes import check_room
-from anabranch_server.supervisor.uninterrupted import to_the_end
+from anabranch_server.supervisor.uninterrupted import in_thread
 from anabranch_wire.errors import Unavailable
 
 __all__ = ["VersionStore"]
@@ -39,9 +42,6 @@ _log = logging.getLogger(__name__)
 
 _STEP_ROWS: Final = 200_000
 """Rows that a growth copies before others have their turn: some tens of milliseconds."""
-
-T = TypeVar("T")
-Fill = Callable[[RowChange], None]
 
 
 class VersionStore:
@@ -55,16 +55,19 @@ class VersionStore:
         figures: as they were when they were last looked at.
     """
 
-    def __init__(self, plan: StorePlan, version: int, number: int, made: OpenStore) -> None:
+    def __init__(self, plan: StorePlan, begin: GenerationPlan, delta: int, made: OpenStore) -> None:
         self.plan = plan
         self.tables: tuple[SegmentTable, ...] = made.segment.tables
         self.figures = made.figures
+        self._segment = made.segment
         self._descriptor = made.descriptor
-        self._version = version
-        self._writers = {number: made.writer}
+        self._version = begin.version
+        self._writers = {begin.number: made.writer}
+        self._newest = begin.number
         self._capacities = made.capacities
+        self._deltas = ReadableDeltas(delta, begin)
         self._turn = asyncio.Lock()
-        self._staged: RowChange | None = None
+        self._coming: Coming | None = None
         self._floor = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -77,6 +80,8 @@ class VersionStore:
         base: Base,
         available_bytes: int | None,
         fills: Iterable[Fill] = (),
+        *,
+        delta: int = 0,
     ) -> "VersionStore":
         """Open a segment and make its first generation.
 
@@ -88,17 +93,20 @@ class VersionStore:
             available_bytes: memory that it may take, a copy of the segment included; None where
                 that is not known.
             fills: what has changed since the segment was made.
+            delta: that its rows are at then.
 
         Raises:
             TooLarge: there is no memory for it; the message has the numbers.
             Unavailable: the segment is gone.
             Corrupt, Unsupported: the segment is damaged, or of a newer release.
+            AnabranchError: what `fills` raise.
         """
-        made = await _whole(
+        made = await in_thread(
             lambda: open_store(plan, base, available_bytes, fills),
             lambda made: os.close(made.descriptor),
         )
-        return cls(plan, version, number, made)
+        begin = GenerationPlan(version, number, made.writer.version)
+        return cls(plan, begin, delta, made)
 
     # --- what there is --------------------------------------------------------------------------
 
@@ -110,8 +118,24 @@ class VersionStore:
     @property
     def newest(self) -> GenerationPlan:
         """The generation that changes, at its last version."""
-        number = max(self._writers)
-        return GenerationPlan(self._version, number, self._writers[number].version)
+        return GenerationPlan(self._version, self._newest, self._newest_writer().version)
+
+    @property
+    def delta(self) -> int:
+        """The delta that its newest rows are at."""
+        return self._deltas.newest
+
+    @property
+    def deltas(self) -> tuple[int, ...]:
+        """Deltas whose rows can be read without a change of rows, rising."""
+        return self._deltas.numbers
+
+    def at(self, delta: int) -> GenerationPlan | None:
+        """Return where the rows of a delta are, or will be after the switch at work; or None."""
+        coming = self._coming
+        if coming is not None and coming.delta == delta:
+            return coming.place
+        return self._deltas.at(delta) if delta in self._deltas else None
 
     @property
     def is_busy(self) -> bool:
@@ -127,11 +151,6 @@ class VersionStore:
     def most_keys(self) -> Sequence[int]:
         """Keys that each table may have, whatever room it gets."""
         return [one.most_keys for one in self.plan.capacities]
-
-    @property
-    def staged_version(self) -> int | None:
-        """Store version that the staged change will make, if there is one."""
-        return None if self._staged is None else self._staged.version
 
     def descriptors(self, number: int) -> tuple[int, int]:
         """Return the segment and the memory of a generation; both stay the store's."""
@@ -151,7 +170,7 @@ class VersionStore:
         """
         async with self._turn:
             writer, tables = self._newest_writer(), len(self.tables)
-            return await _whole(lambda: table_stats(writer, tables))
+            return await in_thread(lambda: table_stats(writer, tables))
 
     async def look(self) -> StoreFigures:
         """Look how the store stands, when nothing is at work on it any more."""
@@ -165,52 +184,88 @@ class VersionStore:
 
     # --- changes --------------------------------------------------------------------------------
 
-    async def stage(self, fill: Fill) -> None:
-        """Prepare a change of rows; `apply` or `abandon` has to follow.
+    async def stage(self, delta: int, fills: Sequence[Fill]) -> None:
+        """Prepare a change of the newest rows; `apply` or `abandon` has to follow.
+
+        Args:
+            delta: that they are at then.
+            fills: what changes, one after the other; none where the rows of `delta` are the same.
 
         Raises:
             NoRoom: it does not fit.
-            AnabranchError: what `fill` raises.
+            AnabranchError: what a fill raises.
         """
-        writer = self._newest_writer()
-
-        def prepare() -> RowChange:
-            change = writer.begin()
-            try:
-                fill(change)
-            except BaseException:
-                change.close()
-                raise
-            return change
-
+        if not fills:
+            self._coming = Coming(delta, self.newest)
+            return
         await self._turn.acquire()
         try:
-            self._staged = await _whole(prepare, RowChange.close)
-        except BaseException as error:
+            change = await staged(self._newest_writer(), fills)
+        except BaseException:
             self._turn.release()
-            if isinstance(error, StoreFull):
-                raise NoRoom(error.message) from None
             raise
+        place = GenerationPlan(self._version, self._newest, change.version)
+        self._coming = Coming(delta, place, change)
 
-    async def apply(self) -> None:
-        """Make the staged change, if there is one. Does not fail."""
-        change = self._staged
-        if change is not None:
-            try:
-                await _whole(change.apply)
-            finally:
-                self._staged = None
-                self._turn.release()
+    async def renew(
+        self, delta: int, fills: Iterable[Fill], number: int, available_bytes: int | None
+    ) -> None:
+        """Make a generation beside the others; `apply` or `abandon` has to follow.
+
+        Args:
+            delta: that its rows are at.
+            fills: what has changed until then since the segment was made.
+            number: of the generation.
+            available_bytes: memory that it may take; None where that is not known.
+
+        Raises:
+            TooLarge: there is no memory for it; the message has the numbers.
+            Unavailable: there is none to be had.
+            AnabranchError: what a fill raises.
+        """
+        writer, room = await made_anew(
+            self._segment, self._capacities, self.most_keys, fills, available_bytes
+        )
+        self._writers[number] = writer
+        place = GenerationPlan(self._version, number, writer.version)
+        self._coming = Coming(delta, place, room=room)
+
+    async def apply(self, delta: int, retain: int) -> None:
+        """Make what was prepared true, if anything was. Does not fail.
+
+        Args:
+            delta: that is served from now on.
+            retain: how many deltas that were served before stay readable.
+        """
+        coming = self._coming
+        if coming is not None:
+            if coming.change is not None:
+                try:
+                    await in_thread(coming.change.apply)
+                finally:
+                    self._turn.release()
+            self._coming = None
+            if coming.room is None:
+                self._deltas.go_on(coming.delta, coming.place)
+            else:
+                self._newest, self._capacities = coming.place.number, coming.room
+                self._floor = 0
+                self._deltas.begin_anew(coming.delta, coming.place)
+        self._deltas.serve(delta, retain)
 
     def abandon(self) -> None:
-        """Give back what the staged change reserved, if there is one."""
-        change, self._staged = self._staged, None
-        if change is not None:
-            self._spawn(self._give_back(change))
+        """Give back what was prepared, if anything was."""
+        coming, self._coming = self._coming, None
+        if coming is None:
+            return
+        if coming.change is not None:
+            self._spawn(self._give_back(coming.change))
+        if coming.room is not None:
+            self._spawn(_free([self._writers.pop(coming.place.number)]))
 
-    async def _give_back(self, change: RowChange) -> None:
+    async def _give_back(self, change: Change) -> None:
         try:
-            await _whole(change.close)
+            await in_thread(change.close)
         finally:
             self._turn.release()
 
@@ -229,14 +284,14 @@ class VersionStore:
         writer = self._newest_writer()
         async with self._turn:
             try:
-                growth = await _whole(lambda: writer.grow(capacities), Growth.close)
+                growth = await in_thread(lambda: writer.grow(capacities), Growth.close)
             except OSError as error:
                 text = f"the tables get no more room: {error.strerror}"
                 raise Unavailable(text) from None
         try:
             while True:
                 async with self._turn:
-                    if await _whole(lambda: growth.step(_STEP_ROWS)):
+                    if await in_thread(lambda: growth.step(_STEP_ROWS)):
                         return growth
         except BaseException:
             self._spawn(self._end(growth))
@@ -245,7 +300,8 @@ class VersionStore:
     async def take_over(self, growth: Growth, capacities: Sequence[Capacity], number: int) -> None:
         """Go on with the new generation: from now on it is the one that changes.
 
-        So it is where this was cancelled meanwhile: what was finished cannot be taken back.
+        So it is where this was cancelled meanwhile: what was finished cannot be taken back. It has
+        the newest rows alone: those of deltas before can be read no longer than they are.
 
         Raises:
             NoRoom: more has changed meanwhile than there is room for.
@@ -253,12 +309,14 @@ class VersionStore:
 
         def go_on(writer: StoreWriter) -> None:
             self._writers[number] = writer
+            self._newest = number
             self._capacities = tuple(capacities)
             self._floor = 0
+            self._deltas.begin_anew(self._deltas.newest, self.newest)
 
         async with self._turn:
             try:
-                go_on(await _whole(growth.finish, go_on))
+                go_on(await in_thread(growth.finish, go_on))
             except StoreFull as error:
                 raise NoRoom(error.message) from None
             await self._look()
@@ -269,25 +327,30 @@ class VersionStore:
 
     async def _end(self, growth: Growth) -> None:
         async with self._turn:
-            await _whole(growth.close)
+            await in_thread(growth.close)
 
     # --- what passes ----------------------------------------------------------------------------
 
     def keep(self, read: Mapping[int, int]) -> None:
-        """Let go of what nobody reads any more.
+        """Let go of what nobody reads any more, and no delta that is retained.
 
         Args:
             read: number of each generation that somebody may read -> the oldest store version.
         """
-        newest = max(self._writers)
+        oldest, newest = dict(read), self._newest
+        for place in self._deltas.places:
+            oldest[place.number] = min(
+                place.store_version, oldest.get(place.number, place.store_version)
+            )
+        coming = self._coming.place.number if self._coming is not None else newest
         doomed = [
             self._writers.pop(number)
             for number in list(self._writers)
-            if number != newest and number not in read
+            if number not in (newest, coming) and number not in oldest
         ]
         if doomed:
             self._spawn(_free(doomed))
-        floor = read.get(newest, 0)
+        floor = oldest[newest]
         if floor > self._floor:
             self._floor = floor
             self._spawn(self._reclaim())
@@ -306,16 +369,16 @@ class VersionStore:
         async with self._turn:
             writer, floor = self._newest_writer(), self._floor
             if floor:
-                await _whole(lambda: writer.reclaim(floor))
+                await in_thread(lambda: writer.reclaim(floor))
 
     # --- steps ----------------------------------------------------------------------------------
 
     def _newest_writer(self) -> StoreWriter:
-        return self._writers[max(self._writers)]
+        return self._writers[self._newest]
 
     async def _look(self) -> None:
         writer, tables = self._newest_writer(), len(self.tables)
-        self.figures = await _whole(lambda: StoreFigures.of(writer, tables))
+        self.figures = await in_thread(lambda: StoreFigures.of(writer, tables))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
@@ -326,28 +389,6 @@ class VersionStore:
         self._tasks.discard(task)
         if not task.cancelled() and (fault := task.exception()) is not None:
             _log.error("work on a store failed", exc_info=fault, extra={"event": "internal_error"})
-
-
-async def _whole(work: Callable[[], T], discard: Callable[[T], object] = lambda result: None) -> T:
-    """Do `work` in a thread, and wait for its end also when cancelled.
-
-    Args:
-        work: what to do.
-        discard: gives back what came of it, where it comes too late for who was cancelled.
-    """
-    results: list[T] = []
-
-    async def run() -> None:
-        results.append(await asyncio.to_thread(work))
-
-    outcome = await to_the_end(run())
-    try:
-        outcome.settle()
-    except asyncio.CancelledError:
-        while results:
-            discard(results.pop())
-        raise
-    return results.pop()
 
 
 async def _free(writers: list[StoreWriter]) -> None:

@@ -5,12 +5,12 @@ They are those of the newest version; another one begins with the last marker.
 
 import asyncio
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from anabranch_runtime.store import Base, Change
 from anabranch_server.processes.boot import Boot
-from anabranch_server.processes.plans import VersionPlan
+from anabranch_server.processes.plans import RunPlan, StorePlan
 from anabranch_server.supervisor import process, start
 from anabranch_server.supervisor.stores import Stores
 from anabranch_testing.marked_rows import ROWS, TABLES, marking, marking_numbered
@@ -27,9 +27,8 @@ def _marker() -> int:
     return int(place.read_text()) if place.exists() else 0
 
 
-def _decided(version: VersionPlan) -> Iterable[Callable[[Change], None]]:
-    assert version.store is not None
-    is_numbered = decode(version.store.plan).tables[0].keys == "dense_id"
+def _decided(store: StorePlan, runs: Sequence[RunPlan]) -> Sequence[Callable[[Change], None]]:
+    is_numbered = decode(store.plan).tables[0].keys == "dense_id"
     return [(marking_numbered if is_numbered else marking)(float(_marker()))]
 
 
