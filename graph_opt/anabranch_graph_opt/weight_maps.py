@@ -1,7 +1,8 @@
 """Where each weight of the original went, so that a delta can bring a new one by its old name."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from functools import partial
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from anabranch_graph_opt.optimized import TableSource
 from anabranch_wire.weight_targets import ToDense, ToTable, WeightTarget
 
-__all__ = ["map_weights"]
+__all__ = ["map_weights", "tied_copies"]
 
 _NAMELESS: Final = re.compile(r"(onnx::\w+_\d+|val_\d+|_?v_\d+|\d+)")
 """Names that exporters number: of copies that they made, which nobody trains."""
@@ -51,33 +52,55 @@ def map_weights(
             found.append(ToDense(name=name, transform="none"))
         if found:
             targets[name] = found
-    for name, twin, is_transposed in _twins(original, set(targets), kept & weights):
+
+    def copies(kept: Set[str]) -> Iterator[tuple[str, str, bool]]:
+        return tied_copies(set(targets), kept, partial(_shape, original), partial(_array, original))
+
+    for name, twin, is_transposed in list(copies(kept & weights)):
         transform: Literal["none", "transpose"] = "transpose" if is_transposed else "none"
         targets[name].append(ToDense(name=twin, transform=transform))
-    for name, _, _ in list(_twins(original, set(targets), reduced)):
+    for name, _, _ in list(copies(reduced)):
         targets.pop(name, None)
     return {name: tuple(found) for name, found in targets.items()}
 
 
-def _twins(original: ir.Model, named: Set[str], kept: Set[str]) -> Iterator[tuple[str, str, bool]]:
-    """Yield name, nameless copy, and whether that is transposed."""
-    nameless = [
-        twin
+def tied_copies(
+    named: Set[str],
+    kept: Set[str],
+    shape: Callable[[str], tuple[int, ...]],
+    array: Callable[[str], NDArray[Any]],
+) -> Iterator[tuple[str, str, bool]]:
+    """Yield name, nameless copy of it, and whether that is transposed.
+
+    Args:
+        named: weights that may have copies.
+        kept: weights that are run, copies among them.
+        shape: of a weight.
+        array: numbers of a weight; asked for where a copy would have its shape.
+    """
+    own = {name: shape(name) for name in sorted(named) if not _NAMELESS.fullmatch(name)}
+    turned = {size[::-1] for size in own.values()}
+    nameless = {
+        twin: size
         for twin in sorted(kept)
-        if _NAMELESS.fullmatch(twin) and len(_shape(original, twin)) == 2
-    ]
-    shapes = {_shape(original, twin) for twin in nameless}
-    shapes |= {shape[::-1] for shape in shapes}
+        if _NAMELESS.fullmatch(twin)
+        and len(size := shape(twin)) == 2
+        and (size in turned or size[::-1] in turned)
+    }
+    shapes = set(nameless.values())
+    shapes |= {size[::-1] for size in shapes}
+    arrays: dict[str, NDArray[Any]] = {}
     samples: dict[_Sample, list[str]] = {}
-    for name in sorted(named):
-        if not _NAMELESS.fullmatch(name) and _shape(original, name) in shapes:
-            samples.setdefault(_sample(_array(original, name)), []).append(name)
+    for name, size in own.items():
+        if size in shapes:
+            arrays[name] = array(name)
+            samples.setdefault(_sample(arrays[name]), []).append(name)
     for twin in nameless:
-        array = _array(original, twin)
+        numbers = array(twin)
         found: set[str] = set()
-        for is_transposed, turned in ((False, array), (True, array.T)):
-            for name in samples.get(_sample(turned), ()):
-                if name not in found and _are_equal(_array(original, name), turned):
+        for is_transposed, candidate in ((False, numbers), (True, numbers.T)):
+            for name in samples.get(_sample(candidate), ()):
+                if name not in found and _are_equal(arrays[name], candidate):
                     found.add(name)
                     yield name, twin, is_transposed
 

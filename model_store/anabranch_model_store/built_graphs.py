@@ -7,7 +7,8 @@ what its files must be. A folder that does not pass that check is removed and bu
 import logging
 import shutil
 import tempfile
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -58,7 +59,7 @@ class BuiltGraphs:
 
         Args:
             key: everything that the files depend on, in words of any kind.
-            write: fills an empty folder with plain files.
+            write: fills an empty folder with plain files, and folders of them.
 
         Raises:
             AnabranchError: what `write` raises.
@@ -69,21 +70,29 @@ class BuiltGraphs:
             mark_used(place)
             return place
         shutil.rmtree(place, ignore_errors=True)
-        try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            building = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=self._folder))
-        except OSError as error:
-            raise Unavailable(f"cache folder: {error.strerror}") from None
-        try:
+        with self.scratch() as building:
             write(building)
             _seal(building)
             building.rename(place)
             sync(self._folder)
-        except OSError as error:
-            raise Unavailable(f"cache folder: {error.strerror}") from None
-        finally:
-            shutil.rmtree(building, ignore_errors=True)
         return place
+
+    @contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """Give an empty folder on the file system of the others, for as long as it is needed.
+
+        Raises:
+            Unavailable: the cache folder cannot be written, here or in the block; says why.
+        """
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            building = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=self._folder))
+            try:
+                yield building
+            finally:
+                shutil.rmtree(building, ignore_errors=True)
+        except OSError as error:
+            raise Unavailable(f"cache folder: {error.strerror or error}") from None
 
     def prune(self, in_use: Collection[Path]) -> None:
         """Remove what was used longest ago until the limit is kept; half-built folders too.
@@ -100,7 +109,7 @@ class BuiltGraphs:
                 continue
             if place in in_use:
                 continue
-            kept_bytes += sum(_size(file) for file in place.iterdir())
+            kept_bytes += sum(map(_size, _files(place)))
             if kept_bytes > self._limit_bytes:
                 _log.debug("cleared %s", place.name, extra={"event": "cache_cleared"})
                 shutil.rmtree(place, ignore_errors=True)
@@ -125,12 +134,19 @@ class BuiltGraphs:
 def _seal(folder: Path) -> None:
     """Write what the files of `folder` are, and make sure that all of it is on the disk."""
     files = []
-    for path in sorted(folder.iterdir()):
+    for path in _files(folder):
         sync(path)
-        files.append(_BuiltFile(name=path.name, bytes=_size(path), sha256=file_sha256(path)))
+        name = path.relative_to(folder).as_posix()
+        files.append(_BuiltFile(name=name, bytes=_size(path), sha256=file_sha256(path)))
     (folder / _CHECKS).write_bytes(encode_json(_Built(files=tuple(files)), _CHECKS))
     sync(folder / _CHECKS)
+    for inner in filter(Path.is_dir, folder.rglob("*")):
+        sync(inner)
     sync(folder)
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(filter(Path.is_file, folder.rglob("*")))
 
 
 def _size(path: Path) -> int:

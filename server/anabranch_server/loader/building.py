@@ -5,19 +5,16 @@ the repository, whatever happened to it meanwhile. What cannot be written, or wo
 exactly as the original, is served from the original.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-
 from anabranch_model_store.built_graphs import BuiltGraphs
+from anabranch_model_store.optimized_forms import optimized_form, same_answers
 from anabranch_model_store.preparation import PreparedVersion
 from anabranch_model_store.reduced_versions import ReducedVersion
-from anabranch_runtime.backends.ort_optimized import GRAPH_FILE, library_version, write_optimized
 from anabranch_runtime.backends.ort_runner import OrtModelRunner
-from anabranch_runtime.cpu import kernel_isa
 from anabranch_wire.errors import AnabranchError
 
 __all__ = ["GraphBuilder"]
@@ -57,28 +54,18 @@ class GraphBuilder:
         is_own = cut is not None or isinstance(prepared.reduced, ReducedVersion)
         # What we made depends on more than the version; its folder is named after all of that.
         origin = model.path.parent.name if is_own else prepared.identity
-        key = "|".join((origin, model.path.name, library_version(), kernel_isa()))
         try:
-            folder = self._graphs.get(key, lambda place: write_optimized(model.path, place))
-            optimized = replace(model, path=folder / GRAPH_FILE, optimized=True)
+            path = optimized_form(self._graphs, origin, model.path)
+            optimized = replace(model, path=path, optimized=True)
             own = OrtModelRunner(is_optimized=True)
             for example in prepared.graph_examples:
-                if not _same(runner.run(model.path, example), own.run(optimized.path, example)):
+                if not same_answers(runner.run(model.path, example), own.run(path, example)):
                     return _with_note(prepared, "its optimised graph answers differently")
         except AnabranchError as error:
             return _with_note(prepared, error.message)
         if cut is not None:
             optimized = replace(prepared.model, cut=replace(cut, dense=optimized))
         return replace(prepared, model=optimized)
-
-
-def _same(one: Mapping[str, np.ndarray], two: Mapping[str, np.ndarray]) -> bool:
-    """Whether two answers are the same to the last bit."""
-    return one.keys() == two.keys() and all(
-        array.dtype == two[name].dtype
-        and np.array_equal(array, two[name], equal_nan=array.dtype.kind == "f")
-        for name, array in one.items()
-    )
 
 
 def _with_note(prepared: PreparedVersion, reason: str) -> PreparedVersion:
