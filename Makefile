@@ -16,8 +16,8 @@ setup: .venv/.setup ## .venv with everything, native core built
 demo: setup ## serve the example model and rank 80 items for real users; serves until Ctrl-C
 	@$(BIN)/anabranch demo --keep
 
-test: setup ## all tests
-	$(PYTEST) $(ARGS)
+test: setup ## all tests, JOBS (2) at a time
+	@PYTEST='$(PYTEST)' scripts/run_tests $(ARGS)
 
 check: setup ## lint, types, layering, formatting, generated files
 	$(BIN)/ruff format --check

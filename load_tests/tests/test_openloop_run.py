@@ -19,6 +19,8 @@ BUSY = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n"
 LAST = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 HEADS = ["Anabranch-Model-Version", "Anabranch-Delta"]
 
+pytestmark = pytest.mark.alone
+
 
 @dataclass
 class Script:

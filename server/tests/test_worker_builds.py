@@ -22,6 +22,8 @@ from anabranch_wire.errors import InvalidInput
 
 _IDLE, _NORMAL = os.SCHED_IDLE, os.SCHED_OTHER
 
+pytestmark = pytest.mark.alone
+
 
 class Group:
     """Loads as it is told to, and notes at which priority; only `load` is there."""

@@ -40,6 +40,8 @@ from anabranch_testing.workers import (
     state_of,
 )
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.fixture
 def worker(tmp_path: Path) -> Iterator[RunningWorker]:

@@ -32,6 +32,8 @@ DRAIN_S = 1.0
 
 OPTIONS = ("--workers", str(WORKERS), "--drain-s", str(DRAIN_S))
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[RunningServer]:
