@@ -261,30 +261,36 @@ class SessionGroup:
     def with_rows(
         self,
         served: ServedVersion,
-        store: StoreView,
+        store: StoreView | None,
         snapshot: Snapshot | None = None,
         freshness: Freshness | None = None,
+        ranking: RankingRules | None = None,
     ) -> ServedVersion:
         """Return `served` with other rows, on the same engine; cheap where only these differ.
 
         Requests to one and the other wait in one queue and never meet in a batch.
 
         Args:
-            served: of this group, with lookups.
-            store: where the new one looks up its rows.
+            served: of this group.
+            store: where the new one looks up its rows; None leaves that, or it looks none up.
             snapshot: what it is; None leaves that.
             freshness: how new it is; None leaves that.
+            ranking: of users and candidates; None leaves that.
 
         Raises:
             InvalidInput: the store has other tables than the lookups.
         """
-        if served.source is None:
-            raise ValueError(f"{served.snapshot} looks up no rows")
+        source = served.source
+        if store is not None:
+            if source is None:
+                raise ValueError(f"{served.snapshot} looks up no rows")
+            source = source.at(store)
         new = replace(
             served,
-            source=served.source.at(store),
+            source=source,
             snapshot=snapshot or served.snapshot,
             freshness=freshness or served.freshness,
+            ranking=served.ranking if ranking is None else ranking,
         )
         self._engines.watch(new)
         return new

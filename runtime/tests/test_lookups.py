@@ -12,7 +12,7 @@ from anabranch_runtime.executor_lookups import LookupCount
 from anabranch_runtime.models import RowLayout
 from anabranch_runtime.requests import ReplySink, ScoreRequest, Ticket
 from anabranch_runtime.row_source import StoreView
-from anabranch_runtime.served import ServedVersion
+from anabranch_runtime.served import Freshness, ServedVersion
 from anabranch_runtime.session_group import SessionGroup
 from anabranch_runtime.settings import BatchSettings
 from anabranch_runtime.store import StoreWriter
@@ -428,3 +428,16 @@ def test_lookups_are_written_down_as_a_stage(
 
     assert spans["stage"].begin <= spans["lookup"].begin
     assert spans["lookup"].end <= spans["stage"].end <= spans["run"].end
+
+
+def test_a_version_goes_on_with_its_rows_under_another_name(
+    make_group: MakeGroup, writer: StoreWriter, tmp_path: Path
+) -> None:
+    group = make_group()
+    served = load(group, tmp_path, view_of(writer))
+
+    later = group.with_rows(served, None, Snapshot("m", 1, 8), Freshness(80))
+
+    assert (later.snapshot, later.freshness) == (Snapshot("m", 1, 8), Freshness(80))
+    assert later.source is served.source
+    assert later.token == served.token

@@ -118,6 +118,17 @@ class Builds:
             assert served is not None, "only what is idle is given up"
             return served
 
+    async def rules(self, version: VersionPlan) -> RankingRules | None:
+        """Return how a version ranks candidates, where its engine is there already.
+
+        At normal priority: it takes moments, and not all of it is native.
+
+        Raises:
+            Corrupt, Unavailable: a file is damaged or cannot be read.
+        """
+        work = partial(ranking_rules, version)
+        return await self._threads.run(f"rules-{version.model[:40]}", work, idle=False)
+
     async def _build(
         self,
         name: str,

@@ -19,6 +19,7 @@ from anabranch_server.processes.plans import (
     VersionPlan,
 )
 from anabranch_server.worker.generations import Generations
+from anabranch_server.worker.likeness import is_same, shares_graph
 
 __all__ = ["PreparedState", "Shelf"]
 
@@ -45,18 +46,23 @@ class PreparedState:
     def find(
         self, group: GroupPlan, version: VersionPlan, rows: GenerationPlan | None
     ) -> ServedVersion | None:
-        """Return a version that was built from the same files for the same group, with these rows.
-
-        Without `rows`, one that reads whatever rows.
-        """
+        """Return the very version, where this state has it in that group, with these rows."""
         if self.plan is None or self.plan.group != group:
             return None
         for had in self.plan.versions:
-            if _identity(had) == _identity(version) and rows in (
-                None,
-                self.plan.generation(had.version),
-            ):
+            if is_same(had, self.plan.generation(had.version), version, rows):
                 return self.versions[had.version]
+        return None
+
+    def like(
+        self, group: GroupPlan, version: VersionPlan
+    ) -> tuple[VersionPlan, ServedVersion] | None:
+        """Return a version on whose engine in that group another one runs too, with its plan."""
+        if self.plan is None or self.plan.group != group:
+            return None
+        for had in self.plan.versions:
+            if shares_graph(had, version):
+                return had, self.versions[had.version]
         return None
 
 
@@ -118,6 +124,16 @@ class Shelf:
             served = state.find(group, version, rows)
             if served is not None:
                 return served
+        return None
+
+    def like(
+        self, group: GroupPlan, version: VersionPlan
+    ) -> tuple[VersionPlan, ServedVersion] | None:
+        """Return what shares its engine with a version, of the newest state that has such a one."""
+        for state in reversed(self.states.values()):
+            like = state.like(group, version)
+            if like is not None:
+                return like
         return None
 
     def group(self, plan: GroupPlan, queue: QueuePlan) -> SessionGroup:
@@ -238,7 +254,3 @@ class Shelf:
                 empty.append(self._groups.pop(plan))
                 del self._running[plan]
         return empty
-
-
-def _identity(version: VersionPlan) -> tuple[int, int, str]:
-    return version.version, version.delta, version.identity

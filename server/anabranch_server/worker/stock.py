@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from anabranch_runtime.allocator import give_back_free_memory
 from anabranch_runtime.backends import DenseBackend, load_backend
 from anabranch_runtime.catalog import Catalog
 from anabranch_runtime.served import ServedVersion
@@ -39,6 +38,7 @@ from anabranch_server.processes.plans import (
 from anabranch_server.worker.builds import Builds
 from anabranch_server.worker.counting import Counting
 from anabranch_server.worker.generations import Generations
+from anabranch_server.worker.groups import close_group, free_engines
 from anabranch_server.worker.plans import (
     freshness,
     group_settings,
@@ -182,7 +182,7 @@ class Stock:
         clean = True
         for model, shelf in self._shelves.items():
             for group in shelf.groups:
-                clean &= _close(model, group)
+                clean &= close_group(model, group)
         return clean and not self._threads.is_busy and not self._builds.is_busy
 
     # --- preparing ------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ class Stock:
     async def _obtain(
         self, shelf: Shelf, told: Prepare, version: VersionPlan, fds: Sequence[int]
     ) -> ServedVersion:
-        """Build a version, or give one that differs in its rows alone the rows of the state."""
+        """Build a version, or go on with the engine of one that differs in rows and the like."""
         plan, idle = told.state, not told.urgent
         assert plan is not None, "of a version of the state"
         rows, view = plan.generation(version.version), None
@@ -267,10 +267,13 @@ class Stock:
             first = DESCRIPTORS_EACH * plan.generations.index(rows)
             pair = fds[first : first + DESCRIPTORS_EACH]
             view = await shelf.generations.view(rows, pair, idle=idle)
-            like = shelf.find(plan.group, version, None)
-            if like is not None:
-                about = freshness(version)
-                return like.group.with_rows(like, view, snapshot(version), about)
+        like = shelf.like(plan.group, version)
+        if like is not None and (view is None) == (version.store is None):
+            had, served = like
+            is_ranked_alike = had.ranking == version.ranking
+            ranking = None if is_ranked_alike else await self._builds.rules(version)
+            about = freshness(version)
+            return served.group.with_rows(served, view, snapshot(version), about, ranking)
         begun = time.monotonic()
         group = shelf.group(plan.group, plan.queue)
         served = await self._builds.build(group, version, view, urgent=told.urgent)
@@ -352,7 +355,7 @@ class Stock:
         shelf.unmap()
         for group in shelf.take_empty_groups():
             self._counting.group_gone(model, group)
-            self._threads.run("close", partial(_close, model, group), idle=False)
+            self._threads.run("close", partial(close_group, model, group), idle=False)
         if shelf.is_empty:
             del self._shelves[model]
             self._unloaded(Retired(model))
@@ -372,26 +375,5 @@ class Stock:
         shelf = self._shelves.get(model)
         if shelf is not None:
             for group in shelf.groups:
-                self._threads.run("free", partial(_free, group), idle=False)
+                self._threads.run("free", partial(free_engines, group), idle=False)
         self._tidy(model)
-
-
-def _free(group: SessionGroup) -> int:
-    """Free what a group has for versions that are gone; how many there were."""
-    freed = group.free_unused()
-    if freed:
-        give_back_free_memory()
-    return freed
-
-
-def _close(model: str, group: SessionGroup) -> bool:
-    """Close a group that nobody submits to any more; whether its executors ended."""
-    if group.close():
-        give_back_free_memory()
-        return True
-    _log.warning(
-        "model %s is still computing and was abandoned",
-        model,
-        extra={"event": "group_abandoned", "model": model},
-    )
-    return False
