@@ -33,8 +33,8 @@ class ActionRequest:
 
     Attributes:
         version: version it is about; None is what the policy says, or all.
-        delta: of `rollback`; None is the newest retained one.
-        force: of `reload`: try broken versions again although nothing changed.
+        delta: of `rollback`; None is the one that the version is at in memory, or its newest.
+        force: of `reload`: try broken versions and deltas again although nothing changed.
         unpin: of `reload`: release a hold first.
         wait_s: how long the caller waits for the end.
     """
@@ -130,7 +130,8 @@ class RowView:
         norm: their Euclidean length; null where it is not there.
         frequency: how often it was trained on; null: not known in this release.
         step: training step that changed it last; null: not known in this release.
-        changed_by_delta: delta that changed it last; null: none did.
+        changed_by_delta: delta that wrote or deleted it last; null: none did, or it is not known
+            any more which one did.
     """
 
     key: int
@@ -168,7 +169,7 @@ class Administration(Protocol):
         operation FAILED; that is no error of the call.
 
         Raises:
-            NotFound: no such model, or no such version of it.
+            NotFound: no such model, or no such version or delta of it.
             Conflict: an action on the model is at work already.
             InvalidInput: the request makes no sense for the action.
         """

@@ -17,6 +17,7 @@ from anabranch_server.processes.messages import (
 )
 from anabranch_server.processes.plans import GenerationPlan, RunPlan, StatePlan, VersionPlan
 from anabranch_server.supervisor.numbering import first_number
+from anabranch_server.supervisor.tables import TableAdministration
 from anabranch_testing.delta_runs import at_delta, marker_run, write_rows_run
 from anabranch_testing.event_loops import on_loop
 from anabranch_testing.marked_rows import DIM, ROWS, keys, marked_plan
@@ -373,6 +374,29 @@ async def test_rows_that_were_rolled_back_get_no_more_room_meanwhile(tmp_path: P
         assert markers(running, worker) == {1.0}
         await served(running, worker, version.state(3))
         assert markers(running, worker) == {3.0}
+
+
+# --- what is shown --------------------------------------------------------------------------------
+
+
+@on_loop
+async def test_rows_are_shown_with_the_delta_that_changed_them(tmp_path: Path) -> None:
+    version = Version(tmp_path)
+    async with desk(tmp_path) as running:
+        await running.joined(0)
+
+        def states() -> dict[str, StatePlan]:
+            state = running.transactions.current["m"].state
+            return {} if state is None else {"m": state}
+
+        tables = TableAdministration(running.stores, states, tuple)
+        for delta in (0, 1, 2):
+            await running.switch(version.state(delta))
+
+        changed, absent = await tables.rows("m", "b", [int(keys(1)[7]), 12345])
+
+        assert (changed.values, changed.changed_by_delta) == ([2.0] * DIM, 2)
+        assert (absent.found, absent.changed_by_delta) == (False, None)
 
 
 # --- refusals -------------------------------------------------------------------------------------
