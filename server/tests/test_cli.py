@@ -2,10 +2,12 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from anabranch_server.cli import main
 from anabranch_server.commands.serve import NOT_SETTINGS
 from anabranch_server.settings import SETTINGS
 from anabranch_testing.graphs import scale_model
@@ -35,6 +37,29 @@ COMMANDS = [
 SURROUNDINGS = {k: v for k, v in os.environ.items() if not k.startswith("ANABRANCH_")}
 
 
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """The command line in this process, for what ends before anything is opened."""
+    for name in os.environ:
+        if name.startswith("ANABRANCH_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    def run_here(*words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        monkeypatch.setattr(sys, "argv", ["anabranch", *words])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        done = subprocess.CompletedProcess(words, int(caught.value.code or 0), *capsys.readouterr())
+        assert done.returncode == code, f"{done.stdout}\n{done.stderr}"
+        return done
+
+    return run_here
+
+
 def run(*words: str, code: int = 0, **environ: str) -> subprocess.CompletedProcess[str]:
     """Run the command line in a process of its own, and check its exit code."""
     done = subprocess.run(
@@ -57,8 +82,8 @@ def test_version_and_help_say_what_there_is() -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_explains_itself(command: str) -> None:
-    assert "Usage" in run(command, "--help").stdout
+def test_every_command_explains_itself(command: str, here: Run) -> None:
+    assert "Usage" in here(command, "--help").stdout
 
 
 def test_help_is_quick_because_nothing_heavy_is_imported() -> None:
@@ -101,8 +126,8 @@ def test_every_flag_is_a_setting() -> None:
         (("demo", "--once", "--keep"), "exclude each other"),
     ],
 )
-def test_wrong_usage_is_exit_code_2(words: tuple[str, ...], said: str) -> None:
-    done = run(*words, code=2)
+def test_wrong_usage_is_exit_code_2(words: tuple[str, ...], said: str, here: Run) -> None:
+    done = here(*words, code=2)
     assert said in " ".join(done.stderr.split())
     assert done.stdout == ""
 
