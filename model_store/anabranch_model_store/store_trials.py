@@ -1,17 +1,19 @@
 """A store for as long as a version is looked at: its requests are looked up in it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from anabranch_model_store.deltas.run_replay import replay_run, rooms_for
+from anabranch_model_store.deltas.runs import RunFile
 from anabranch_model_store.table_files import RowChunk
 from anabranch_model_store.version_tables import VersionTables
 from anabranch_runtime.lookups import Lookups
 from anabranch_runtime.row_source import RowSource, StoreView
-from anabranch_runtime.store import Capacity, Generation, Segment, StoreWriter
+from anabranch_runtime.store import Generation, Segment, StoreWriter
 from anabranch_wire.missing import Original, Refuse
 from anabranch_wire.plan import Plan, PlanTable
 
@@ -23,7 +25,7 @@ _SEED: Final = 4
 
 
 class TrialStore:
-    """One generation over a segment, without room for changes. For one thread.
+    """One generation over a segment, without room for further changes. For one thread.
 
     Its memory goes when nothing refers to it any more.
 
@@ -32,16 +34,22 @@ class TrialStore:
         view: of its rows.
     """
 
-    def __init__(self, segment: Path) -> None:
+    def __init__(self, segment: Path, runs: Sequence[Path] = ()) -> None:
         """Open a segment.
 
+        Args:
+            segment: the rows as they were published.
+            runs: what deltas make of them, one after the other.
+
         Raises:
-            Corrupt, Unsupported: it is damaged, or of a newer format.
+            Corrupt, Unsupported, Unavailable: a file is damaged, of a newer format, or gone.
             OSError: there is no memory to be had.
         """
         self.segment = Segment.open(segment)
-        rooms = [Capacity(arena_rows=1, keys=max(1, table.rows)) for table in self.segment.tables]
-        self._writer = StoreWriter.create(self.segment, rooms)
+        tables, files = self.segment.tables, [RunFile.open(path) for path in runs]
+        self._writer = StoreWriter.create(self.segment, rooms_for(tables, files))
+        for file in files:
+            replay_run(file, self._writer, len(tables))
         self.view = StoreView(self._writer.generation, self._writer.version)
 
 

@@ -1,6 +1,6 @@
 """Golden files of a version, read and ready to be run as if a caller had sent them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,7 +10,7 @@ from anabranch_model_store.containment import read_inside
 from anabranch_model_store.golden.recording import MOST_FILES
 from anabranch_model_store.version_files import VersionFiles
 from anabranch_runtime.ranking.requests import RankRequest
-from anabranch_wire.errors import InvalidInput, TooLarge
+from anabranch_wire.errors import InvalidInput, NotFound, TooLarge
 from anabranch_wire.golden import FOLDER, GoldenRequest, decode
 
 __all__ = ["GoldenCase", "golden_files", "read_cases"]
@@ -51,15 +51,23 @@ def golden_files(files: VersionFiles) -> tuple[str, ...]:
     return files.below(FOLDER, ".json")
 
 
-def read_cases(files: VersionFiles) -> tuple[GoldenCase, ...]:
-    """Read the golden requests of a version.
+def read_cases(files: VersionFiles, names: Sequence[str] | None = None) -> tuple[GoldenCase, ...]:
+    """Read the golden requests of a version, or of a delta.
+
+    Args:
+        files: of it.
+        names: which of them are golden requests; None for all that lie where a version has them.
 
     Raises:
         InvalidInput: a file is malformed; the message names file and field.
+        NotFound: there is no such file.
         TooLarge: there are too many, or too large ones.
         Unavailable: one cannot be read.
     """
-    names = golden_files(files)
+    names = golden_files(files) if names is None else names
+    missing = [name for name in names if name not in files]
+    if missing:
+        raise NotFound(f"golden request {missing[0]}: no such file is listed")
     if len(names) > MOST_FILES:
         raise TooLarge(f"{FOLDER}: {len(names)} files; expected at most {MOST_FILES}")
     if sum(files.bytes[name] for name in names) > _BYTES:

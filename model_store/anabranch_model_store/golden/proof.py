@@ -1,7 +1,8 @@
 """Running the golden requests of a version: decode, hash, look up, run, calibrate, compare."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Protocol
 
 import numpy as np
@@ -15,7 +16,6 @@ from anabranch_model_store.golden.differences import (
 )
 from anabranch_model_store.golden.keys import feature_keys
 from anabranch_model_store.golden.trial import GoldenTrial, TriedModel, open_trial
-from anabranch_model_store.prepared_stores import PreparedStore
 from anabranch_model_store.serving_yaml import Deployment
 from anabranch_model_store.version_files import VersionFiles
 from anabranch_runtime.ranking.feature_program import ColumnLimits
@@ -23,16 +23,25 @@ from anabranch_runtime.ranking.plans import FeaturePlan, RankingPlan
 from anabranch_runtime.ranking.rules import PreparedRanking, RankingRules
 from anabranch_wire.errors import AnabranchError, InvalidInput, Unavailable
 
-__all__ = ["GoldenReport", "GoldenVersion", "prove"]
+__all__ = ["GoldenReport", "GoldenRows", "GoldenVersion", "prove", "prove_cases"]
 
 _LIMITS: Final = ColumnLimits(max_rows=65_536, max_values=20_000_000, max_string_bytes=1 << 20)
+
+
+class GoldenRows(Protocol):
+    """Rows of a version; a `PreparedStore` is that."""
+
+    @property
+    def segment(self) -> Path:
+        """File with them, as they were published."""
+        ...
 
 
 class GoldenVersion(TriedModel, Protocol):
     """A version that may have golden requests; a `PreparedVersion` is one."""
 
     @property
-    def store(self) -> PreparedStore | None:
+    def store(self) -> GoldenRows | None:
         """Rows that it looks up."""
         ...
 
@@ -81,7 +90,23 @@ def prove(files: VersionFiles, version: GoldenVersion) -> GoldenReport:
         TooLarge: files are too many or too large.
         AnabranchError: the version cannot be built.
     """
-    cases = read_cases(files)
+    return prove_cases(read_cases(files), version)
+
+
+def prove_cases(
+    cases: Sequence[GoldenCase], version: GoldenVersion, runs: Sequence[Path] = ()
+) -> GoldenReport:
+    """Run golden requests until one shows a difference.
+
+    Args:
+        cases: the requests.
+        version: prepared.
+        runs: what deltas make of its rows.
+
+    Raises:
+        InvalidInput: a request does not fit the version or is refused.
+        AnabranchError: the version cannot be built.
+    """
     plan = version.ranking
     if plan is None and cases:
         raise InvalidInput(
@@ -96,7 +121,8 @@ def prove(files: VersionFiles, version: GoldenVersion) -> GoldenReport:
     run = _Run(rules, features)
     segment = None if version.store is None else version.store.segment
     try:
-        with open_trial(version, segment, version.deployment.executors.backend) as trial:
+        backend = version.deployment.executors.backend
+        with open_trial(version, segment, backend, runs) as trial:
             difference = next(filter(None, (run.compare(case, trial) for case in cases)), None)
     except OSError as error:
         raise Unavailable(f"golden requests: {error.strerror or error}") from None

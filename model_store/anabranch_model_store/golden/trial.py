@@ -94,19 +94,22 @@ class GoldenTrial:
 
 
 @contextmanager
-def open_trial(tried: TriedModel, segment: Path | None, backend: str) -> Iterator[GoldenTrial]:
+def open_trial(
+    tried: TriedModel, segment: Path | None, backend: str, runs: Sequence[Path] = ()
+) -> Iterator[GoldenTrial]:
     """Load a version into a session group of one executor.
 
     Args:
         tried: the version.
         segment: with its rows; None where it looks none up.
         backend: name of the backend that serves it.
+        runs: what deltas make of its rows.
 
     Raises:
         AnabranchError: it cannot be built, or the segment does not fit.
         OSError: there is no memory to be had.
     """
-    store = None if segment is None else TrialStore(segment)
+    store = None if segment is None else TrialStore(segment, runs)
     settings = GroupSettings(
         batching=BatchSettings(split_rows=0),
         queue=QueueSettings(default_timeout_s=_TIMEOUT_S, max_timeout_s=_TIMEOUT_S),

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from anabranch_model_store.deltas.run_replay import stage_run
 from anabranch_model_store.deltas.runs import RunFile
 from anabranch_runtime.store import Change
 from anabranch_server.processes.plans import RunPlan, StorePlan
@@ -33,11 +34,4 @@ def _fill(run: RunPlan, tables: int, change: Change) -> None:
             f"{file.path.name}: expected deltas {run.first} to {run.last}, found {file.first} to "
             f"{file.last}; it is made anew where it is removed"
         )
-    file.verify()
-    for one in file.tables:
-        if one.table >= tables:
-            raise Corrupt(f"{file.path.name}: rows of table {one.table}; the store has {tables}")
-        if len(one.keys):
-            change.upsert(one.table, one.keys, one.values)
-        if len(one.deleted):
-            change.erase(one.table, one.deleted)
+    stage_run(file, tables, change)
