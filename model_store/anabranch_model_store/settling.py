@@ -98,7 +98,7 @@ def observe(
         at_start: whether the server starts: only then do modification times count, so that a
             restart does not wait for what has long been there.
     """
-    if previous is not None and previous.listing == listing:
+    if previous is not None and _is_same(previous.listing, listing):
         return previous
     if previous is None and at_start:
         age_s = max(0.0, wall_s - listing.modified_ns / 1e9)
@@ -109,6 +109,11 @@ def observe(
 def is_settled(stillness: Stillness, *, now_s: float, settle_s: float) -> bool:
     """Whether the folder has been still for `settle_s` seconds at monotonic time `now_s`."""
     return now_s - stillness.since_s >= settle_s
+
+
+def _is_same(one: FolderListing, other: FolderListing) -> bool:
+    """Whether nothing has changed; that a folder's time has, as with the first delta, says less."""
+    return one.files == other.files and one.folders == other.folders
 
 
 class _Walk:

@@ -132,7 +132,18 @@ def test_deltas_are_no_change_of_the_version(root: Path) -> None:
     eyes = Eyes(root)
     before = eyes.model()
     write(root / "m" / "1" / "deltas" / "00000001" / "delta.json")
-    assert eyes.model() is before
+    after = eyes.model()
+    assert after.versions[1].fingerprint == before.versions[1].fingerprint
+    assert after.versions[1].deltas.newest == 1
+    assert eyes.model() is after
+
+
+def test_deltas_make_no_version_wait_until_it_has_settled(root: Path) -> None:
+    write(root / "m" / "1" / "model.onnx")
+    eyes = Eyes(root)
+    eyes.model()
+    write(root / "m" / "1" / "deltas" / "00000001" / "delta.json")
+    assert eyes.model().versions[1].deltas.newest == 1
 
 
 def test_a_manifest_that_comes_last_publishes(root: Path) -> None:

@@ -23,7 +23,8 @@ from anabranch_model_store.repository import (
     visible_names,
 )
 from anabranch_model_store.yaml_text import MAX_BYTES
-from anabranch_server.supervisor.watching_files import FileMark, SeenVersion, VersionWatch, mark
+from anabranch_server.supervisor.watching_files import SeenVersion, VersionWatch
+from anabranch_server.supervisor.watching_marks import FileMark, mark
 from anabranch_wire.errors import AnabranchError, InvalidInput, NotFound, Unavailable
 
 __all__ = ["Look", "Scanner", "SeenModel", "SeenVersion", "Watcher"]
@@ -169,6 +170,7 @@ class _ModelWatch:
             seen = watch.look(moment.now_s, moment.wall_s, at_start=moment.is_first)
             if seen is None:
                 continue
+            ignored |= watch.ignored
             if seen.published or watch.is_settled(moment.now_s, moment.settle_s):
                 versions[number] = seen
             else:
@@ -193,7 +195,9 @@ class _ModelWatch:
             number: (
                 known[number]
                 if number in known and known[number].folder == version.path
-                else VersionWatch(number, version.path, os.path.join(self._path, str(number)))
+                else VersionWatch(
+                    folder.name, number, version.path, os.path.join(self._path, str(number))
+                )
             )
             for number, version in folder.versions.items()
         }

@@ -2,40 +2,22 @@
 
 import hashlib
 import os
-import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
+from anabranch_model_store.repository import Ignored
 from anabranch_model_store.settling import Stillness, is_settled, list_files, observe
 from anabranch_server.supervisor.seen_deltas import NO_DELTAS, SeenDeltas
+from anabranch_server.supervisor.watching_deltas import DeltaWatch
+from anabranch_server.supervisor.watching_marks import FileMark, has_gone, mark
 from anabranch_wire.errors import AnabranchError
 from anabranch_wire.manifest import FILE_NAME
 
-__all__ = ["FileMark", "SeenVersion", "VersionWatch", "mark"]
+__all__ = ["SeenVersion", "VersionWatch"]
 
-_FRESH_S: Final = 2.0
-"""Clocks of file systems are coarse: what changed this recently may change again unseen."""
 _BESIDE: Final = ("warmup/", "golden/", "items/", "tables/")
 """What belongs to a version, but is not in the memory of each of its workers."""
-
-
-class FileMark(NamedTuple):
-    """What changes when a file or folder does."""
-
-    device: int
-    inode: int
-    bytes: int
-    modified_ns: int
-
-    @property
-    def fingerprint(self) -> str:
-        """What stays the same over a remount."""
-        return f"{self.inode} {self.bytes} {self.modified_ns}"
-
-    def is_fresh(self, wall_s: float) -> bool:
-        """Whether it has changed so recently that a further change may look the same."""
-        return self.modified_ns / 1e9 > wall_s - _FRESH_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,48 +41,41 @@ class SeenVersion:
     deltas: SeenDeltas = NO_DELTAS
 
 
-def mark(path: str) -> FileMark | None:
-    """Return what tells a file or folder from a changed one; None where there is none."""
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return FileMark(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-
-
-def _has_gone(path: str) -> bool:
-    """Whether there is no such folder any more; one that cannot be seen now has not gone."""
-    try:
-        return not stat.S_ISDIR(os.stat(path).st_mode)
-    except (FileNotFoundError, NotADirectoryError):
-        return True
-    except OSError:
-        return False
-
-
 class VersionWatch:
     """What is known of one version folder. Owned by one thread at a time.
 
     Args:
+        model: name of the model.
         number: the version.
         folder: its real path.
         path: where it lies in the repository, links and all.
     """
 
-    def __init__(self, number: int, folder: Path, path: str) -> None:
+    def __init__(self, model: str, number: int, folder: Path, path: str) -> None:
         self.folder = folder
         self._number = number
         self._path = path
         self._marks: list[tuple[str, FileMark | None]] = []
         self._stillness: Stillness | None = None
         self._seen: SeenVersion | None = None
+        self._deltas = DeltaWatch(path, f"{model}/{number}", model, number)
+
+    @property
+    def ignored(self) -> frozenset[Ignored]:
+        """What lies among its deltas and is none."""
+        return self._deltas.ignored
 
     def look(self, now_s: float, wall_s: float, *, at_start: bool) -> SeenVersion | None:
         """Return what it holds; None where it has gone."""
-        if self._marks and all(mark(path) == known for path, known in self._marks):
-            return self._seen
-        self._marks = []
-        self._seen = self._list(now_s, wall_s, at_start=at_start)
+        is_same = bool(self._marks) and all(mark(path) == known for path, known in self._marks)
+        if not is_same:
+            self._marks = []
+            self._seen = self._list(now_s, wall_s, at_start=at_start)
+        # A folder of deltas that comes shows in the version's own.
+        if self._seen is not None and (self._deltas.are_there or not is_same):
+            deltas = self._deltas.look(now_s, wall_s)
+            if deltas is not self._seen.deltas:
+                self._seen = replace(self._seen, deltas=deltas)
         return self._seen
 
     def is_settled(self, now_s: float, settle_s: float) -> bool:
@@ -113,7 +88,7 @@ class VersionWatch:
         try:
             listing = list_files(Path(self._path))
         except AnabranchError as error:
-            if _has_gone(self._path):
+            if has_gone(self._path):
                 return None
             # Loading it will say what is wrong.
             self._stillness = None
@@ -142,5 +117,6 @@ class VersionWatch:
         return [self._path, *(os.path.join(self._path, folder) for folder in folders)]
 
     def _new_or_same(self, published: bool, fingerprint: str, size: int) -> SeenVersion:
-        new = SeenVersion(self._number, self.folder, published, fingerprint, size)
+        deltas = NO_DELTAS if self._seen is None else self._seen.deltas
+        new = SeenVersion(self._number, self.folder, published, fingerprint, size, deltas)
         return self._seen if self._seen == new and self._seen is not None else new
