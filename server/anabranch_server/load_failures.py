@@ -1,6 +1,6 @@
-"""Why a version could not be served, as one word of a closed set: for logs, metrics and admin."""
+"""Why a version or delta is not served, as one word of a closed set: for logs, metrics, admin."""
 
-from typing import Final, Literal
+from typing import Final, Literal, cast, get_args
 
 from anabranch_wire.errors import (
     AnabranchError,
@@ -15,18 +15,13 @@ from anabranch_wire.errors import (
     Unsupported,
 )
 
-__all__ = ["FailureReason", "failure_reason"]
+__all__ = ["FailureReason", "failure_reason", "known_reason"]
 
 FailureReason = Literal[
-    "checksum",
-    "parity",
-    "invalid",
-    "unreachable",
-    "too_large",
-    "prepare_timeout",
-    "behind",
+    "checksum", "truncated", "gap", "wrong_base", "shape", "unknown_table", "non_finite", "parity",
+    "disk_full", "store_full", "invalid", "unreachable", "too_large", "prepare_timeout", "behind",
     "internal",
-]
+]  # fmt: skip
 
 _REASONS: Final[tuple[tuple[type[AnabranchError], FailureReason], ...]] = (
     (Corrupt, "checksum"),
@@ -47,3 +42,10 @@ def failure_reason(error: AnabranchError) -> FailureReason:
         if isinstance(error, kind):
             return reason
     return "internal"
+
+
+def known_reason(word: str, error: AnabranchError) -> FailureReason:
+    """Return `word` where it is one of the set, else that of `error`."""
+    if word in get_args(FailureReason):
+        return cast(FailureReason, word)
+    return failure_reason(error)

@@ -23,8 +23,6 @@ NOT_SUPPORTED: Final[Mapping[str, str]] = {
 """Dotted name -> why a value other than the default is refused."""
 
 WITHOUT_EFFECT: Final[Mapping[str, str]] = {
-    "watch.inotify": "the repository is polled, every watch.poll_s",
-    "switch.gap_grace_s": "deltas are not applied",
     "switch.orphan_s": "deltas are not applied",
 }
 """Dotted name -> why changing it does nothing in this release."""

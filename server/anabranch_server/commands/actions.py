@@ -50,7 +50,10 @@ def unload(
 def reload(
     model: _Model = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Try broken versions again although nothing changed.")
+        bool,
+        typer.Option(
+            "--force", help="Try broken versions and deltas again, nothing changed or not."
+        ),
     ] = False,
     unpin: Annotated[bool, typer.Option("--unpin", help="Release a hold first.")] = False,
     admin: _Admin = _ADMIN,

@@ -103,5 +103,9 @@ def _failure(model: _View) -> str:
     failure = model["last_error"]
     if failure is None:
         return ""
-    version = failure["version"]
-    return str(failure["error"]) if version is None else f"version {version}: {failure['error']}"
+    version, delta, error = failure["version"], failure["delta"], str(failure["error"])
+    if version is None:
+        return error
+    if delta is None or error.startswith("delta "):
+        return f"version {version}: {error}"
+    return f"version {version}, delta {delta}: {error}"

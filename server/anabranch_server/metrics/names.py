@@ -139,10 +139,13 @@ METRICS: Final[Mapping[str, Metric]] = MappingProxyType(
             "Time that a change of what a model serves spent in each phase.",
             RELOAD_S,
         ),
+        "anabranch_delta_rows_total": Metric(
+            "counter", ("model", "op"), "Rows of deltas that are served: upsert or delete."
+        ),
         "anabranch_publish_to_served_seconds": Metric(
             "histogram",
             ("model", "kind"),
-            "From the publication of a version to its first request.",
+            "From the publication of a version or delta until it was served.",
             RELOAD_S,
         ),
         "anabranch_snapshot_version": Metric(

@@ -1,15 +1,21 @@
 """What one model should serve: policy on plain values, without clock, file or process."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from anabranch_model_store.serving_yaml import Deployment
 from anabranch_model_store.version_choice import default_version, select_versions
 from anabranch_server.processes.plans import VersionPlan
+from anabranch_server.supervisor.delta_choice import (
+    NO_DELTA_FACTS,
+    DeltaFacts,
+    delta_to_ask,
+    wanted_delta,
+)
 from anabranch_server.supervisor.holds import Hold
 
-__all__ = ["Desired", "Facts", "Intent", "Loaded", "Present", "desired", "namers"]
+__all__ = ["Desired", "Facts", "Intent", "Loaded", "Present", "desired", "held_delta", "namers"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +80,8 @@ class Facts:
         history: versions that answered by default before, or were served; most recent first.
         broken: version -> fingerprint of the files that could not be served.
         event_times: newest event of versions that were loaded once, with the fingerprint.
+        deltas: what has been published for versions since, where anything has.
+        examined: newest delta that was there when a version was loaded.
     """
 
     present: Present
@@ -85,6 +93,8 @@ class Facts:
     history: tuple[int, ...] = ()
     broken: Mapping[int, str] = field(default_factory=dict)
     event_times: Mapping[int, tuple[str, float]] = field(default_factory=dict)
+    deltas: Mapping[int, DeltaFacts] = field(default_factory=dict)
+    examined: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +111,8 @@ class Desired:
         required: whether readiness needs the model.
         missing: versions that are named somewhere and cannot be had, ascending.
         behind: versions that are not switched to because what is served has seen newer events.
+        deltas: versions that are to be at another delta than they are -> that one: of `served`,
+            and of those that are served until `load` is done. Those kept for a rollback stay.
     """
 
     load: tuple[int, ...] = ()
@@ -112,9 +124,11 @@ class Desired:
     required: bool = True
     missing: tuple[int, ...] = ()
     behind: tuple[int, ...] = ()
+    deltas: Mapping[int, int] = field(default_factory=dict)
 
 
 _NOTHING: Final = frozenset[int]()
+_LONG_AGO: Final = float("-inf")
 
 
 def desired(facts: Facts) -> Desired:
@@ -146,7 +160,14 @@ def desired(facts: Facts) -> Desired:
         required=deployment.required,
         missing=missing,
         behind=tuple(sorted(behind)),
+        deltas=dict(_other_deltas({*served, *(facts.served if load else ())}, facts)),
     )
+
+
+def held_delta(number: int, intent: Intent) -> int | None:
+    """Return the delta that a rollback holds a version at."""
+    hold = intent.hold
+    return hold.delta if hold is not None and hold.version == number else None
 
 
 def namers(number: int, facts: Facts) -> tuple[str, ...]:
@@ -202,7 +223,17 @@ def _event_time(number: int, facts: Facts) -> float | None:
     known = facts.event_times.get(number)
     if known is None or known[0] != facts.present.complete.get(number):
         return None
-    return known[1]
+    return known[1] if number in facts.loaded else max(known[1], _event_time_ahead(number, facts))
+
+
+def _event_time_ahead(number: int, facts: Facts) -> float:
+    """Newest event of deltas that have come since a version was looked at, and can be had."""
+    told = facts.deltas.get(number, NO_DELTA_FACTS)
+    newest, event_time = told.seen.newest, told.seen.event_time
+    if event_time is None or facts.deployment.deltas.apply == "manual":
+        return _LONG_AGO
+    is_new = newest > facts.examined.get(number, 0)
+    return event_time if is_new and delta_to_ask(0, told, newest) == newest else _LONG_AGO
 
 
 def _chosen(
@@ -234,6 +265,21 @@ def _must_load(number: int, facts: Facts) -> bool:
     if loaded is None:
         return True
     return now not in (None, loaded.fingerprint) and facts.broken.get(number) != now
+
+
+def _other_deltas(served: Collection[int], facts: Facts) -> Iterator[tuple[int, int]]:
+    """Yield (version, delta) where a loaded version is to be at another one."""
+    is_manual = facts.deployment.deltas.apply == "manual"
+    for number in sorted(served):
+        loaded = facts.loaded.get(number)
+        if loaded is None or _must_load(number, facts):
+            continue
+        at = loaded.plan.delta
+        told = facts.deltas.get(number, NO_DELTA_FACTS)
+        held = held_delta(number, facts.intent)
+        wanted = wanted_delta(at, told, held=held, is_manual=is_manual)
+        if wanted != at:
+            yield number, wanted
 
 
 def _default(chosen: Collection[int], labels: Mapping[str, int], facts: Facts) -> int | None:

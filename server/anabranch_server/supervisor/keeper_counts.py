@@ -47,6 +47,7 @@ class ReloadCounts:
         failures: (model, reason) -> how often.
         phases: (model, kind, phase) -> how long.
         publish_to_served: (model, kind) -> time from being published to being served.
+        delta_rows: (model, upsert or delete) -> rows of the deltas that were applied.
     """
 
     def __init__(self) -> None:
@@ -54,12 +55,19 @@ class ReloadCounts:
         self.failures: Counter[tuple[str, str]] = Counter()
         self.phases: dict[tuple[str, ReloadKind, str], Durations] = {}
         self.publish_to_served: dict[tuple[str, ReloadKind], Durations] = {}
+        self.delta_rows: Counter[tuple[str, str]] = Counter()
 
     def succeeded(self, model: str, kind: ReloadKind, phase_ms: Mapping[str, float]) -> None:
         """Count what was switched to."""
         self.reloads[model, kind, "ok"] += 1
         for phase, duration_ms in phase_ms.items():
             self.phases.setdefault((model, kind, phase), Durations()).add(duration_ms / 1e3)
+
+    def applied(self, model: str, upserts: int, deletes: int) -> None:
+        """Count the rows of deltas that are served now."""
+        for op, rows in (("upsert", upserts), ("delete", deletes)):
+            if rows:
+                self.delta_rows[model, op] += rows
 
     def failed(self, model: str, kind: ReloadKind, reason: str) -> None:
         """Count what could not be served."""

@@ -14,15 +14,22 @@ from anabranch_server.load_failures import FailureReason, failure_reason
 from anabranch_server.processes.failures import error_of
 from anabranch_wire.errors import AnabranchError, Unavailable
 
-__all__ = ["Failures", "of_version"]
+__all__ = ["Failures", "of_delta", "of_version"]
 
 _FIRST_RETRY_S: Final = 10.0
 _LAST_RETRY_S: Final = 600.0
 
 
-def of_version(number: int, error: AnabranchError) -> AnabranchError:
+def of_version(number: int, error: AnabranchError, fate: str = "is not served") -> AnabranchError:
     """Return the error with the version that it is about, for whoever asked for more than that."""
-    return error_of(type(error).__name__, f"version {number} is not served: {error.message}")
+    return error_of(type(error).__name__, f"version {number} {fate}: {error.message}")
+
+
+def of_delta(sequence: int, error: AnabranchError) -> AnabranchError:
+    """Return the error with the delta that it is about, where it does not say so itself."""
+    if error.message.startswith("delta "):
+        return error
+    return error_of(type(error).__name__, f"delta {sequence}: {error.message}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +61,15 @@ class Failures:
             )
         return view
 
-    def show(self, number: int | None, error: AnabranchError, reason: FailureReason) -> FailureView:
+    def show(
+        self,
+        number: int | None,
+        error: AnabranchError,
+        reason: FailureReason,
+        delta: int | None = None,
+    ) -> FailureView:
         """Make it the last failure, without holding it against the version."""
-        self.last = FailureView(time.time(), number, None, reason, error.message)
+        self.last = FailureView(time.time(), number, delta, reason, error.message)
         return self.last
 
     def broken(self, now_s: float) -> Mapping[int, str]:

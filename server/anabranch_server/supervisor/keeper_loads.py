@@ -1,31 +1,61 @@
 """Versions of one model, looked at by the loader before they are switched to."""
 
+import asyncio
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
 
 import msgspec
 
 from anabranch_model_store.memory import Demand, Footprint, OutOfRoom, must_give_way
+from anabranch_server.load_failures import failure_reason
 from anabranch_server.processes.messages import Found, LoadVersion, Progress
 from anabranch_server.processes.plans import VersionPlan
+from anabranch_server.supervisor.delta_choice import NO_DELTA_FACTS, wanted_delta
+from anabranch_server.supervisor.keeper_deltas import DeltaSteps
 from anabranch_server.supervisor.keeper_failures import of_version
 from anabranch_server.supervisor.keeper_reports import ReloadReports
 from anabranch_server.supervisor.keeper_switches import Switches
+from anabranch_server.supervisor.keeper_work import Work
 from anabranch_server.supervisor.surroundings import Surroundings
 from anabranch_server.supervisor.watching import SeenModel
 from anabranch_server.supervisor.watching_files import SeenVersion
-from anabranch_wire.errors import AnabranchError, NotFound, TooLarge
+from anabranch_wire.errors import AnabranchError, Conflict, NotFound, TooLarge
 
-__all__ = ["Loads"]
+__all__ = ["Loads", "Wish"]
+
+_WAYS: Final = 4
+"""How often deltas are asked for at first: where one is bad, others may lead on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is wanted of a version that is looked at.
+
+    Attributes:
+        max_bytes: what the model's versions may take; 0 is no limit of its own.
+        is_in_memory: whether workers have it already, so that it takes no more room.
+        delta: the delta that it is to be at; None is as far as deltas lead.
+        is_exact: whether it is of no use at another one.
+        is_manual: whether deltas wait until somebody asks.
+    """
+
+    max_bytes: int = 0
+    is_in_memory: bool = False
+    delta: int | None = None
+    is_exact: bool = False
+    is_manual: bool = False
 
 
 class Loads:
-    """Has versions of one model looked at, one at a time. Belongs to its keeper's task.
+    """Has versions and deltas of one model looked at, one at a time. Belongs to its keeper's task.
 
     Args:
         name: of the model.
         around: what it works with.
         reports: of the model.
         switches: of the model; their shelf takes what is found good.
+        deltas: of the model.
 
     Attributes:
         current: version that is being looked at.
@@ -33,7 +63,12 @@ class Loads:
     """
 
     def __init__(
-        self, name: str, around: Surroundings, reports: ReloadReports, switches: Switches
+        self,
+        name: str,
+        around: Surroundings,
+        reports: ReloadReports,
+        switches: Switches,
+        deltas: DeltaSteps,
     ) -> None:
         self.current: int | None = None
         self.on_progress: Callable[[Progress], None] = lambda progress: None
@@ -41,17 +76,20 @@ class Loads:
         self._around = around
         self._reports = reports
         self._switches = switches
+        self._deltas = deltas
 
     async def obtain(
-        self, number: int, seen: SeenModel | None, max_bytes: int, *, is_in_memory: bool
+        self, number: int, seen: SeenModel | None, wish: Wish
     ) -> AnabranchError | None:
-        """Have a complete version looked at; returns why it cannot be served.
+        """Have a complete version looked at, and its deltas; returns why it cannot be served.
+
+        That a delta cannot be applied is no reason, unless a certain one is wanted: the version is
+        served as far as deltas lead.
 
         Args:
             number: of the version.
             seen: what the repository has.
-            max_bytes: what the model's versions may take; 0 is no limit of its own.
-            is_in_memory: whether workers have it already, so that it takes no more room.
+            wish: what is wanted of it.
         """
         version = None if seen is None else seen.versions.get(number)
         if seen is None or version is None:
@@ -69,19 +107,75 @@ class Loads:
                 available_bytes=None,
                 in_use=self._around.in_use(),
             )
-            if is_in_memory:
+            if wish.is_in_memory:
                 found = await self._around.loader.load(request, self.on_progress)
             else:
-                found = await self._load_anew(request, version, max_bytes)
+                found = await self._load_anew(request, version, wish.max_bytes)
+            plan, work, error = await self._with_deltas(found, seen, version, wish)
         except AnabranchError as error:
             self._reports.failed(number, error, version.fingerprint)
             return of_version(number, error)
         finally:
             self.current = None
         self._reports.failures.forget(number)
-        self._switches.shelf.put(version, found)
-        self._reports.notes(found.version)
+        if wish.is_exact and plan.delta != wish.delta:
+            return error or Conflict(f"version {number} cannot be brought to delta {wish.delta}")
+        shelf = self._switches.shelf
+        shelf.retained.publish(found.version)
+        shelf.put(version, plan, work)
+        self._reports.notes(plan)
         return None
+
+    async def _with_deltas(
+        self, found: Found, seen: SeenModel, version: SeenVersion, wish: Wish
+    ) -> tuple[VersionPlan, Work, AnabranchError | None]:
+        """Return a version with its deltas, what that took, and what is in the way of more."""
+        plan, work, number = found.version, Work(found.phase_ms), version.number
+        first: AnabranchError | None = None
+        for _ in range(_WAYS):
+            facts = self._deltas.facts(seen, (number,)).get(number, NO_DELTA_FACTS)
+            upto = wanted_delta(plan.delta, facts, held=wish.delta, is_manual=wish.is_manual)
+            if upto <= plan.delta:
+                break
+            applied, error = await self._deltas.apply(plan, upto, seen, version, self.on_progress)
+            first = first or error
+            if applied is not None:
+                plan, work = applied.version, work.with_deltas(applied)
+        return plan, work, first
+
+    async def move(
+        self, number: int, delta: int, seen: SeenModel | None, wish: Wish
+    ) -> AnabranchError | None:
+        """Bring a version that was found good to another delta, as far as that can be had.
+
+        Args:
+            number: of the version.
+            delta: that it is to be at.
+            seen: what the repository has.
+            wish: what is wanted where the version has to be looked at once more.
+
+        Returns:
+            What is in the way, where that is a failure.
+        """
+        shelf = self._switches.shelf
+        now = shelf.found[number].plan
+        if (known := shelf.retained.at(now, delta)) is not None:
+            shelf.move(number, known, Work())
+            return None
+        version = None if seen is None else seen.versions.get(number)
+        start = now if delta > now.delta else shelf.retained.before(now, delta)
+        if seen is None or version is None or start is None:
+            error = await self.obtain(number, seen, wish)
+            if error is not None:  # not over and over
+                at_s, reason = asyncio.get_running_loop().time(), failure_reason(error)
+                args = (number, delta, delta, error, reason, at_s)
+                self._reports.delta_failed(*args, passes=True)
+            return error
+        work = shelf.work(number) if start is now else Work()
+        applied, error = await self._deltas.apply(start, delta, seen, version, self.on_progress)
+        if applied is not None and (applied.version.delta == delta or delta > now.delta):
+            shelf.move(number, applied.version, work.with_deltas(applied))
+        return error
 
     async def _load_anew(self, request: LoadVersion, version: SeenVersion, max_bytes: int) -> Found:
         """Have a version looked at that takes room; unserved ones make it.

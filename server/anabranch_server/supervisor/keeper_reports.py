@@ -2,13 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
 
 from anabranch_server.load_failures import FailureReason, failure_reason
 from anabranch_server.processes.plans import VersionPlan
 from anabranch_server.supervisor.desired import Desired, Facts, namers
 from anabranch_server.supervisor.keeper_counts import ReloadCounts, ReloadKind
-from anabranch_server.supervisor.keeper_failures import Failures, of_version
+from anabranch_server.supervisor.keeper_delta_faults import DeltaFaults
+from anabranch_server.supervisor.keeper_failures import Failures, of_delta, of_version
+from anabranch_server.supervisor.keeper_work import Work
 from anabranch_wire.errors import AnabranchError, Conflict, NotFound
 
 __all__ = ["ReloadReports"]
@@ -22,15 +23,18 @@ class ReloadReports:
     Args:
         model: its name.
         counts: of all models.
+        gap_grace_s: how long a missing delta is waited for before that is a failure.
 
     Attributes:
         failures: what could not be served.
+        delta_faults: deltas that could not be applied.
     """
 
-    def __init__(self, model: str, counts: ReloadCounts) -> None:
+    def __init__(self, model: str, counts: ReloadCounts, gap_grace_s: float = 60.0) -> None:
         self._model = model
         self._counts = counts
         self.failures = Failures()
+        self.delta_faults = DeltaFaults(gap_grace_s)
         self._said: tuple[object, ...] = ()
 
     def served(
@@ -38,11 +42,16 @@ class ReloadReports:
         kind: ReloadKind,
         number: int | None,
         plan: VersionPlan | None,
-        phase_ms: Mapping[str, float],
+        work: Work,
     ) -> None:
         """A version is served from now on, or what is served is run in another way."""
-        self._counts.succeeded(self._model, kind, phase_ms)
-        text = "no version answers by default" if number is None else f"version {number} is served"
+        self._counts.succeeded(self._model, kind, work.phase_ms)
+        self._counts.applied(self._model, work.upserts, work.deletes)
+        delta = 0 if plan is None else plan.delta
+        snapshot = f"{number}+{delta}" if delta else str(number)
+        text = (
+            "no version answers by default" if number is None else f"version {snapshot} is served"
+        )
         _log.info(
             "model %s: %s",
             self._model,
@@ -52,10 +61,11 @@ class ReloadReports:
                 "model": self._model,
                 "kind": kind,
                 "version": number,
-                "delta": 0 if plan is None else plan.delta,
+                "delta": delta,
                 "result": "ok",
-                "phase_ms": dict(phase_ms),
-                "bytes": 0 if plan is None else plan.weight_bytes,
+                "phase_ms": dict(work.phase_ms),
+                "rows": work.upserts + work.deletes,
+                "bytes": work.bytes if plan is None or kind == "delta" else plan.weight_bytes,
             },
         )
 
@@ -102,6 +112,57 @@ class ReloadReports:
                 "reason": reason,
             },
         )
+
+    def delta_failed(
+        self,
+        number: int,
+        sequence: int,
+        upto: int,
+        error: AnabranchError,
+        reason: FailureReason,
+        now_s: float,
+        *,
+        fingerprint: str = "",
+        passes: bool = False,
+    ) -> AnabranchError | None:
+        """A delta cannot be applied; what it was tried for once is said once.
+
+        Args:
+            number: of the version.
+            sequence: of the delta; of a gap, the number that is missing.
+            upto: the newest delta that was asked for.
+            error: what went wrong.
+            reason: the same in one word.
+            now_s: clock of the event loop.
+            fingerprint: of the delta's files.
+            passes: whether it may pass whatever the error is.
+
+        Returns:
+            The error, with the delta that it is about; None where it is not a failure yet.
+        """
+        fault = self.delta_faults.note(
+            number, sequence, upto, error, reason, now_s, fingerprint=fingerprint, passes=passes
+        )
+        if fault is not None:
+            self.failures.show(number, error, reason, sequence)
+            self._counts.failed(self._model, "delta", reason)
+            _log.error(
+                "model %s: version %d goes no further: %s",
+                self._model,
+                number,
+                of_delta(sequence, error).message,
+                extra={
+                    "event": "reload",
+                    "model": self._model,
+                    "kind": "delta",
+                    "version": number,
+                    "delta": sequence,
+                    "result": "failed",
+                    "reason": reason,
+                },
+            )
+        known = self.delta_faults.of(number)
+        return None if known is None or known.sequence != sequence else of_delta(sequence, error)
 
     def unserved(self, wanted: Desired, facts: Facts) -> AnabranchError | None:
         """Report, once, versions that are named but not there, and those that are behind.

@@ -1,14 +1,15 @@
 """Versions of a model: which were found good, which workers have, which were served before."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from anabranch_server.processes.messages import Found
 from anabranch_server.processes.plans import StatePlan, VersionPlan
 from anabranch_server.supervisor.desired import Loaded
 from anabranch_server.supervisor.holds import ModelRecord, ServedRecord
+from anabranch_server.supervisor.keeper_retained import RetainedPlans
+from anabranch_server.supervisor.keeper_work import NO_WORK, Work
 from anabranch_server.supervisor.watching_files import SeenVersion
 
 __all__ = ["Past", "Shelf"]
@@ -42,6 +43,8 @@ class Shelf:
         past: what was served before.
         applied: when versions in memory were first served, seconds since 1970.
         event_times: newest event of versions that were found once, with their fingerprint.
+        examined: newest delta that was there when they were.
+        retained: versions as other deltas made them.
     """
 
     def __init__(self, adopted: StatePlan | None, record: ModelRecord | None) -> None:
@@ -56,19 +59,52 @@ class Shelf:
         self.past = Past() if record is None else Past(record.history, record.answered)
         self.applied: dict[int, float] = {}
         self.event_times: dict[int, tuple[str, float]] = {}
-        self._phase_ms: dict[int, Mapping[str, float]] = {}
+        self.examined: dict[int, int] = {}
+        self.retained = RetainedPlans()
+        self._work: dict[int, Work] = {}
 
-    def put(self, version: SeenVersion, found: Found) -> None:
+    @property
+    def plans(self) -> Iterator[VersionPlan]:
+        """Every plan that may be switched to, or was."""
+        for one in (*self.found.values(), *self.in_memory.values()):
+            yield one.plan
+        yield from self.retained.plans
+
+    def put(self, version: SeenVersion, plan: VersionPlan, work: Work) -> None:
         """Take a version that was found good."""
-        number, plan = version.number, found.version
+        number = version.number
         self.found[number] = Loaded(plan, version.fingerprint)
-        self._phase_ms[number] = found.phase_ms
+        self._work[number] = work
+        self.examined[number] = version.deltas.newest
         if plan.event_time is not None:
             self.event_times[number] = (version.fingerprint, plan.event_time)
 
-    def take_phases(self, number: int) -> Mapping[str, float]:
-        """Return, once, how long finding a version took."""
-        return self._phase_ms.pop(number, {})
+    def move(self, number: int, plan: VersionPlan, work: Work) -> None:
+        """Take another delta of a version that was found good before."""
+        known = self.found[number]
+        self.found[number] = Loaded(plan, known.fingerprint)
+        self._work[number] = work
+        if plan.event_time is not None and number in self.event_times:
+            self.event_times[number] = (self.event_times[number][0], plan.event_time)
+
+    def work(self, number: int) -> Work:
+        """Return what has been done for a version that is not switched to yet."""
+        return self._work.get(number, NO_WORK)
+
+    def take_work(self, number: int) -> Work:
+        """Return, once, what finding a version took."""
+        return self._work.pop(number, NO_WORK)
+
+    def moved(self, state: StatePlan | None) -> frozenset[int]:
+        """Return the versions that a state has at another delta than workers do."""
+        plans = () if state is None else state.versions
+        return frozenset(
+            plan.version
+            for plan in plans
+            if (known := self.in_memory.get(plan.version)) is not None
+            and known.plan.identity == plan.identity
+            and known.plan.delta != plan.delta
+        )
 
     def fresh(self, state: StatePlan) -> list[VersionPlan]:
         """Return the versions of a state that workers do not have yet."""
@@ -85,6 +121,11 @@ class Shelf:
         """What workers have is that of `state` from now on."""
         before, now_s = self.in_memory, time.time()
         self.in_memory = self.of(state)
+        self.retained.switch(
+            {number: one.plan for number, one in before.items()},
+            {number: one.plan for number, one in self.in_memory.items()},
+            0 if state is None else state.retain,
+        )
         for number in before.keys() - self.in_memory.keys():
             self.found.pop(number, None)
         served = () if state is None else state.served
@@ -106,7 +147,7 @@ class Shelf:
     def prune(self) -> None:
         """Forget what was found and is not needed."""
         self.found = dict(self.in_memory)
-        self._phase_ms.clear()
+        self._work.clear()
 
     def adopt_fingerprints(self, versions: Mapping[int, SeenVersion]) -> None:
         """Take versions that were adopted without a record for what lies there now."""

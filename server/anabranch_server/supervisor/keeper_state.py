@@ -1,15 +1,25 @@
 """One model brought to what it should serve, step by step: look, load, switch, look again."""
 
 import asyncio
+from collections import Counter
+from typing import Final
 
 import msgspec
 
 from anabranch_model_store.serving_yaml import Deployment
 from anabranch_server.processes.plans import StatePlan
-from anabranch_server.supervisor.desired import Desired, Facts, Intent, Present, desired
+from anabranch_server.supervisor.desired import (
+    Desired,
+    Facts,
+    Intent,
+    Present,
+    desired,
+    held_delta,
+)
 from anabranch_server.supervisor.keeper_counts import ReloadKind
+from anabranch_server.supervisor.keeper_deltas import DeltaSteps
 from anabranch_server.supervisor.keeper_deployment import DeploymentFile
-from anabranch_server.supervisor.keeper_loads import Loads
+from anabranch_server.supervisor.keeper_loads import Loads, Wish
 from anabranch_server.supervisor.keeper_mending import Mending
 from anabranch_server.supervisor.keeper_plans import group_plan, state_plan
 from anabranch_server.supervisor.keeper_reports import ReloadReports
@@ -17,9 +27,12 @@ from anabranch_server.supervisor.keeper_shelf import served_order
 from anabranch_server.supervisor.keeper_switches import Switches
 from anabranch_server.supervisor.surroundings import Surroundings
 from anabranch_server.supervisor.watching import SeenModel
-from anabranch_wire.errors import AnabranchError, NotFound
+from anabranch_wire.errors import AnabranchError, Conflict, NotFound
 
 __all__ = ["KeptModel"]
+
+_ROUNDS: Final = 2
+"""How often deltas of a version are asked for before what was reached is switched to."""
 
 
 class KeptModel:
@@ -38,6 +51,7 @@ class KeptModel:
         seen: what the repository has; None when it has no such model.
         shelf: its versions.
         failures: what could not be served.
+        delta_faults: deltas that could not be applied.
         loads: has its versions looked at.
     """
 
@@ -49,12 +63,15 @@ class KeptModel:
         self._around = around
         self._is_named = is_named
         self._file = DeploymentFile(around.workers, around.cores)
-        self._reports = ReloadReports(name, around.counts)
+        self._reports = ReloadReports(name, around.counts, around.gap_grace_s)
         self._switches = Switches(name, around, self._reports, adopted)
         self._mending = Mending()
+        self._is_short = False  # of deltas that are there, and that nothing is in the way of
         self.shelf = self._switches.shelf
         self.failures = self._reports.failures
-        self.loads = Loads(name, around, self._reports, self._switches)
+        self.delta_faults = self._reports.delta_faults
+        self._deltas = DeltaSteps(name, around, self._reports, self._switches.recorded)
+        self.loads = Loads(name, around, self._reports, self._switches, self._deltas)
 
     @property
     def deployment(self) -> Deployment | None:
@@ -89,7 +106,9 @@ class KeptModel:
     def wake_at_s(self) -> float | None:
         """Return when something may be tried again by itself, on the event loop's clock."""
         times = [
+            _now_s() if self._is_short else None,
             self.failures.next_retry_s(),
+            self.delta_faults.wake_at_s(_now_s()),
             self._switches.next_retry_s(),
             self._mending.next_s if self._around.switching.lacks(self.name) else None,
         ]
@@ -112,7 +131,13 @@ class KeptModel:
             history=(*(() if state is None else served_order(state)), *shelf.past.served),
             broken=self.failures.broken(_now_s()),
             event_times=shelf.event_times,
+            deltas=self._deltas.facts(seen, present.complete),
+            examined=shelf.examined,
         )
+
+    def accept_deltas(self) -> None:
+        """Have all deltas applied that are there now, also where they wait to be asked for."""
+        self._deltas.accept(self.seen)
 
     # --- steps ----------------------------------------------------------------------------------
 
@@ -133,17 +158,23 @@ class KeptModel:
         first: AnabranchError | None = None
         if self.state is not None and self._around.switching.lacks(self.name):
             await self._mend()
+        await self._deltas.look_at_files(self.seen)
+        rounds: Counter[int] = Counter()
         while True:
-            error, is_done = await self._step(intent or self.intent, kind, is_strict=is_strict)
+            wish = intent or self.intent
+            error, is_done = await self._step(wish, kind, rounds, is_strict=is_strict)
             first = first or error
             if is_done:
                 self.shelf.prune()
                 return first
 
     async def _step(
-        self, intent: Intent, kind: ReloadKind, *, is_strict: bool
+        self, intent: Intent, kind: ReloadKind, rounds: Counter[int], *, is_strict: bool
     ) -> tuple[AnabranchError | None, bool]:
-        """Take one step; returns what went wrong, and whether none is left."""
+        """Take one step; returns what went wrong, and whether none is left.
+
+        `rounds` counts, of each version, how often deltas were asked for since this began.
+        """
         fault = self._read_deployment()
         if not self.is_wanted:
             if self.state is None:
@@ -158,9 +189,25 @@ class KeptModel:
             facts = self.facts(intent)
             wanted = desired(facts)
             fault = self._reports.unserved(wanted, facts) or fault
+        coming = {n: to for n, to in wanted.deltas.items() if rounds[n] < _ROUNDS}
         if wanted.load:
-            return await self.obtain(wanted.load[0]) or fault, False
+            ahead = {} if is_strict else {n: to for n, to in coming.items() if not rounds[n]}
+            if self.state is None or not ahead.keys() & self.shelf.in_memory.keys():
+                return await self._load(wanted.load[0], intent) or fault, False
+            rounds.update(ahead.keys())
+            return await self._switch_ahead(self.state, ahead) or fault, False
+        if coming:
+            number = min(coming)
+            rounds[number] += 1
+            error = await self._move(number, coming[number], intent)
+            is_held = number == (None if intent.hold is None else intent.hold.version)
+            is_missed = self.shelf.found[number].plan.delta != coming[number]
+            if is_strict and is_held and is_missed:
+                missed = f"version {number} cannot be brought to delta {coming[number]}"
+                return error or Conflict(missed), True
+            return error or fault, False
         group = group_plan(deployment, self._around.workers, self._around.cores)
+        self._is_short = bool(wanted.deltas)
         state = state_plan(wanted, deployment, self.shelf.found, group)
         if state == self.state:
             return await self._switches.keep_intent(intent) or fault, True
@@ -188,9 +235,10 @@ class KeptModel:
             await self._switches.switch(self.state, self.intent, "config")
             if not switching.lacks(self.name):
                 return
-        for number in self.shelf.in_memory:
+        for number, one in self.shelf.in_memory.items():
             if seen is not None and number in seen.versions:
-                error = await self.obtain(number, is_in_memory=True) or error
+                wish = self._wish(one.plan.delta, is_in_memory=True, is_exact=True)
+                error = await self.loads.obtain(number, seen, wish) or error
         if error is None and self.state is not None:
             versions = tuple(self.shelf.found[n].plan for n in sorted(self.shelf.in_memory))
             state = msgspec.structs.replace(self.state, versions=versions)
@@ -202,15 +250,54 @@ class KeptModel:
             self._mending.failed(now_s)
             switching.give_up(self.name)
 
-    async def obtain(self, number: int, *, is_in_memory: bool = False) -> AnabranchError | None:
+    async def obtain(self, number: int, delta: int | None) -> AnabranchError | None:
         """Have a complete version looked at; returns why it cannot be served.
 
         Args:
             number: of the version.
-            is_in_memory: whether workers have it already, so that it takes no more room.
+            delta: it has to be at that one; None is as far as deltas lead.
         """
-        max_bytes = 0 if self.deployment is None else self.deployment.memory.max_bytes
-        return await self.loads.obtain(number, self.seen, max_bytes, is_in_memory=is_in_memory)
+        wish = self._wish(delta, is_exact=delta is not None)
+        return await self.loads.obtain(number, self.seen, wish)
+
+    async def _load(self, number: int, intent: Intent) -> AnabranchError | None:
+        """Have a version looked at that is to be served; returns why that cannot be."""
+        wish = self._wish(held_delta(number, intent))
+        return await self.loads.obtain(number, self.seen, wish)
+
+    async def _move(self, number: int, delta: int, intent: Intent) -> AnabranchError | None:
+        """Bring a version to another delta, as far as that can be had; returns what is amiss."""
+        is_in_memory = number in self.shelf.in_memory
+        held = held_delta(number, intent)
+        wish = self._wish(held, is_in_memory=is_in_memory, is_exact=held is not None)
+        return await self.loads.move(number, delta, self.seen, wish)
+
+    async def _switch_ahead(
+        self, state: StatePlan, deltas: dict[int, int]
+    ) -> AnabranchError | None:
+        """Bring what is served to its newest deltas before something else takes its time."""
+        error: AnabranchError | None = None
+        for number, delta in deltas.items():
+            if number in self.shelf.in_memory:
+                error = await self._move(number, delta, self.intent) or error
+        found = self.shelf.found
+        versions = tuple(found[plan.version].plan for plan in state.versions)
+        if versions == state.versions:
+            return error
+        new = msgspec.structs.replace(state, versions=versions)
+        return await self._switches.switch(new, self.intent, "version") or error
+
+    def _wish(
+        self, delta: int | None, *, is_in_memory: bool = False, is_exact: bool = False
+    ) -> Wish:
+        deployment = self.deployment or Deployment()
+        return Wish(
+            deployment.memory.max_bytes,
+            is_in_memory=is_in_memory,
+            delta=delta,
+            is_exact=is_exact,
+            is_manual=deployment.deltas.apply == "manual",
+        )
 
     def _read_deployment(self) -> AnabranchError | None:
         """Read serving.yaml where it has changed; what was read before stays where it is bad."""

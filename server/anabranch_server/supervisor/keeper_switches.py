@@ -8,15 +8,18 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
+from anabranch_server.load_failures import failure_reason
 from anabranch_server.processes.plans import StatePlan, VersionPlan
+from anabranch_server.supervisor.alterations import NoRoom
 from anabranch_server.supervisor.desired import Intent, Loaded
 from anabranch_server.supervisor.holds import ModelRecord
 from anabranch_server.supervisor.keeper_counts import ReloadKind
 from anabranch_server.supervisor.keeper_failures import of_version
 from anabranch_server.supervisor.keeper_reports import ReloadReports
 from anabranch_server.supervisor.keeper_shelf import Past, Shelf
+from anabranch_server.supervisor.keeper_work import Work
 from anabranch_server.supervisor.surroundings import Surroundings
-from anabranch_wire.errors import AnabranchError, Unavailable
+from anabranch_wire.errors import AnabranchError, TooLarge, Unavailable
 
 __all__ = ["Switches"]
 
@@ -38,6 +41,7 @@ class Switches:
         intent: what people asked for.
         shelf: the model's versions.
         leaving: versions that go with the switch at work.
+        recorded: version -> delta that it was at when that was written down before this began.
     """
 
     def __init__(
@@ -48,6 +52,7 @@ class Switches:
         self.state = adopted
         self.intent = _intent(record, is_ours=is_ours)
         self.shelf = Shelf(adopted, record)
+        self.recorded = {} if record is None else {n.version: n.delta for n in record.versions}
         self.leaving: frozenset[int] = frozenset()
         self._name = name
         self._around = around
@@ -75,6 +80,7 @@ class Switches:
         """
         shelf, old = self.shelf, self.state
         fresh = [] if state is None else shelf.fresh(state)
+        moved = shelf.moved(state)
         in_memory = shelf.of(state)
         past = shelf.past_after(old, state)
         self.leaving = frozenset(shelf.in_memory.keys() - in_memory.keys())
@@ -83,7 +89,7 @@ class Switches:
         try:
             await self._around.switching.switch(self._name, state, decide)
         except AnabranchError as error:
-            return self._not_switched(state, fresh, error)
+            return self._not_switched(state, fresh, moved, error)
         finally:
             self.leaving = frozenset()
         self.state, self.intent, self._refused = state, intent, None
@@ -91,15 +97,29 @@ class Switches:
         if state is None:
             self._reports.gone()
         else:
-            self._switched(old, state, fresh, kind, round((time.monotonic() - begun_s) * 1e3, 1))
+            switching_ms = round((time.monotonic() - begun_s) * 1e3, 1)
+            self._switched(old, state, fresh, moved, kind, switching_ms)
         return None
 
     def _not_switched(
-        self, state: StatePlan | None, fresh: list[VersionPlan], error: AnabranchError
+        self,
+        state: StatePlan | None,
+        fresh: list[VersionPlan],
+        moved: frozenset[int],
+        error: AnabranchError,
     ) -> AnabranchError:
-        """Hold it against the newest version that workers lack, or against the state; return it."""
-        if fresh and not isinstance(error, Unavailable):
-            number = max(plan.version for plan in fresh)
+        """Hold it against what workers lack, or against the state; return it.
+
+        What they lack is the newest version, or, where they have them all, deltas: whose fault it
+        is of many nobody knows, and what follows may make up for it, so they are tried again.
+        """
+        new = [plan for plan in fresh if plan.version not in moved]
+        if not new and moved:
+            for plan in fresh:
+                self._hold_against_deltas(plan, error)
+            return error
+        if new and not isinstance(error, Unavailable):
+            number = max(plan.version for plan in new)
             self._reports.failed(number, error, self.shelf.found[number].fingerprint)
             self.shelf.give_back(number)
             return of_version(number, error)
@@ -108,28 +128,46 @@ class Switches:
         self._reports.failed(None, error)
         return error
 
+    def _hold_against_deltas(self, plan: VersionPlan, error: AnabranchError) -> None:
+        """Deltas could not be switched to: what workers have of the version is good still."""
+        before = self.shelf.in_memory[plan.version].plan.delta
+        is_full = isinstance(error, NoRoom | TooLarge)
+        self._reports.delta_failed(
+            plan.version,
+            min(before + 1, plan.delta),
+            plan.delta,
+            error,
+            "store_full" if is_full else failure_reason(error),
+            _now_s(),
+            passes=True,
+        )
+        self.shelf.give_back(plan.version)
+
     def _switched(
         self,
         old: StatePlan | None,
         state: StatePlan,
         fresh: list[VersionPlan],
+        moved: frozenset[int],
         kind: ReloadKind,
         switching_ms: float,
     ) -> None:
         """Say and count what is served now."""
+        shelf, switching = self.shelf, {"switching": switching_ms}
         new = {plan.version: plan for plan in fresh if plan.version in state.served}
-        for plan in new.values():
-            if plan.published is not None and self._around.is_serving():
-                self._reports.published(kind, time.time() - plan.published)
         if kind == "rollback" and state.default is not None:
-            new[state.default] = self.shelf.in_memory[state.default].plan
+            new[state.default] = shelf.in_memory[state.default].plan
         for number, plan in sorted(new.items()):
-            phase_ms = {**self.shelf.take_phases(number), "switching": switching_ms}
-            self._reports.served(kind, number, plan, phase_ms)
+            of = "delta" if kind == "version" and number in moved else kind
+            work = shelf.take_work(number)
+            is_news = plan in fresh and (of != "delta" or work.is_news)
+            if is_news and plan.published is not None and self._around.is_serving():
+                self._reports.published(of, time.time() - plan.published)
+            self._reports.served(of, number, plan, work.with_phases(switching))
         if not new and (state.versions or (old is not None and old.versions)):
             default = state.default
-            answering = None if default is None else self.shelf.in_memory[default].plan
-            self._reports.served("config", default, answering, {"switching": switching_ms})
+            answering = None if default is None else shelf.in_memory[default].plan
+            self._reports.served("config", default, answering, Work(switching))
 
     def _deciding(
         self, intent: Intent, past: Past, in_memory: Mapping[int, Loaded]

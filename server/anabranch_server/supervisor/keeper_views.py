@@ -10,6 +10,7 @@ from anabranch_server.describe import (
     VersionView,
 )
 from anabranch_server.processes.plans import VersionPlan
+from anabranch_server.supervisor.keeper_failures import of_delta
 from anabranch_server.supervisor.keeper_state import KeptModel
 
 __all__ = ["index_entries", "model_view", "snapshot"]
@@ -61,8 +62,7 @@ def _there(kept: KeptModel) -> set[int]:
 def _version(kept: KeptModel, number: int) -> VersionView:
     loaded = kept.shelf.in_memory.get(number)
     state = _version_state(kept, number)
-    error = kept.failures.error_of(number)
-    last_error = None if error is None else error.message
+    last_error = _last_error(kept, number)
     if loaded is None:
         return VersionView(number, state, 0, last_error=last_error)
     plan = loaded.plan
@@ -80,6 +80,14 @@ def _version(kept: KeptModel, number: int) -> VersionView:
         last_error=last_error,
         kept=kept.state is not None and number not in kept.state.served,
     )
+
+
+def _last_error(kept: KeptModel, number: int) -> str | None:
+    """Why the files of a version, as they are now, or its newest delta were refused."""
+    error, fault = kept.failures.error_of(number), kept.delta_faults.of(number)
+    if error is None and fault is not None:
+        error = of_delta(fault.sequence, fault.error)
+    return None if error is None else error.message
 
 
 def _model_state(kept: KeptModel) -> ModelState:

@@ -72,14 +72,10 @@ class Keeping:
         return keeper
 
     def paths(self) -> tuple[str, ...]:
-        """Return graph files and segments of all versions that workers have or may be told of."""
+        """Return the cached files of all versions that workers have or may be told of."""
         shelves = [keeper.kept.shelf for keeper in self._keepers.values()]
-        plans = [
-            one.plan
-            for shelf in shelves
-            for one in (*shelf.found.values(), *shelf.in_memory.values())
-        ]
-        return tuple({path for plan in plans for path in plan.kept_files})
+        plans = {id(plan): plan for shelf in shelves for plan in shelf.plans}
+        return tuple({path for plan in plans.values() for path in plan.kept_files})
 
     def take(self, look: Look) -> None:
         """Tell every model what was seen."""

@@ -68,7 +68,7 @@ class ModelAdministration:
         A version that is refused makes the operation FAILED; that is no error of the call.
 
         Raises:
-            NotFound: no such model, or no such version of it.
+            NotFound: no such model, or no such version or delta of it.
             Conflict: an action on the model is at work already.
             InvalidInput: the request makes no sense for the action.
             Unavailable: the repository has to be looked at, and cannot be.

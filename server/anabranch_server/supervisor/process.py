@@ -299,6 +299,7 @@ class SupervisorProcess:
             cores=usable_cores() // workers or 1,
             available_bytes=available_bytes,
             is_serving=lambda: self._overview.is_serving,
+            gap_grace_s=self._config.switch.gap_grace_s,
         )
 
     def _new_watcher(self) -> Watcher:

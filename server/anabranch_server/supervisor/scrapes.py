@@ -145,6 +145,7 @@ def reload_series(counts: ReloadCounts) -> list[Series]:
     return [
         *(_counter("anabranch_reloads_total", at, n) for at, n in counts.reloads.items()),
         *(_counter("anabranch_reload_failures_total", at, n) for at, n in counts.failures.items()),
+        *(_counter("anabranch_delta_rows_total", at, n) for at, n in counts.delta_rows.items()),
         *(
             _histogram("anabranch_reload_duration_seconds", at, durations)
             for at, durations in counts.phases.items()

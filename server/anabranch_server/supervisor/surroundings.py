@@ -53,6 +53,7 @@ class Surroundings:
         cores: executors of a worker where a deployment names no number.
         available_bytes: memory that the machine has left; None where it is not known.
         is_serving: whether requests are being answered, so that loading must not disturb.
+        gap_grace_s: how long a missing delta is waited for before that is a failure.
         in_use: graph files of all models that workers may be told of; filled in by `Keeping`.
     """
 
@@ -65,4 +66,5 @@ class Surroundings:
     cores: int
     available_bytes: Callable[[], int | None]
     is_serving: Callable[[], bool]
+    gap_grace_s: float = 60.0
     in_use: Callable[[], tuple[str, ...]] = tuple

@@ -11,7 +11,14 @@ import msgspec
 
 from anabranch_model_store.memory import check_fits
 from anabranch_runtime.ranking.plans import ItemTablePlan
-from anabranch_server.processes.messages import Applied, ApplyDeltas, Found, LoadVersion, Progress
+from anabranch_server.processes.messages import (
+    Applied,
+    ApplyDeltas,
+    DeltaFault,
+    Found,
+    LoadVersion,
+    Progress,
+)
 from anabranch_server.processes.plans import (
     CutPlan,
     PartPlan,
@@ -27,6 +34,7 @@ from anabranch_server.supervisor.models import ModelAdministration
 from anabranch_server.supervisor.surroundings import Surroundings, VersionLoader
 from anabranch_server.supervisor.watching import Scanner, Watcher
 from anabranch_testing.ranked_models import ranked_plan
+from anabranch_wire.delta import Delta, decode
 from anabranch_wire.errors import AnabranchError, Corrupt
 
 __all__ = ["KeptServer", "MemorySwitching", "NamedLoader", "kept_server", "write_version"]
@@ -101,32 +109,57 @@ class MemorySwitching:
 
 
 class NamedLoader:
-    """Finds a version good unless its file says otherwise.
+    """Finds a version good unless its file says otherwise, and deltas as `write_delta` wrote them.
+
+    A delta is bad where its `extra` says `broken="why"` (`Corrupt`), or that and `kind="Conflict"`.
+    As the real one it applies as many as it can, by the shortest way, and names what is in the way.
 
     Attributes:
         requests: (model, version) in their order.
         applied: (model, version, newest delta asked for) in their order.
+        read: deltas whose contents were looked at, in their order.
         gate: while clear, requests wait after they said what they do.
+        begun: set by every request.
+        refuse: raises why deltas cannot even be begun with; None lets them pass.
     """
 
     def __init__(self) -> None:
         self.requests: list[tuple[str, int]] = []
         self.applied: list[tuple[str, int, int]] = []
+        self.read: list[int] = []
         self.last: LoadVersion | None = None
         self.gate = asyncio.Event()
         self.gate.set()
+        self.begun = asyncio.Event()
+        self.refuse: Callable[[ApplyDeltas], AnabranchError | None] = lambda request: None
 
     async def apply(self, request: ApplyDeltas, on_progress: Callable[[Progress], None]) -> Applied:
-        self.applied.append((request.model, request.plan.version, request.upto))
+        plan = request.plan
+        self.applied.append((request.model, plan.version, request.upto))
         on_progress(Progress(0, "verifying", 1, 4))
+        self.begun.set()
         await self.gate.wait()
-        made = msgspec.structs.replace(request.plan, delta=request.upto)
-        return Applied(0, made, {"verifying": 1.0})
+        if (error := self.refuse(request)) is not None:
+            raise error
+        headers = _read_headers(Path(request.version_path), plan.delta, request.upto)
+        chain, missing = _shortest_chain(headers, plan.delta, request.upto)
+        at, fault, upserts, size = plan.delta, missing, 0, 0
+        for header in chain:
+            self.read.append(header.sequence)
+            if broken := header.extra.get("broken"):
+                kind = str(header.extra.get("kind", "Corrupt"))
+                reason = str(header.extra.get("reason", "checksum"))
+                fault = DeltaFault(header.sequence, kind, reason, str(broken))
+                break
+            at, upserts, size = header.sequence, upserts + 1, size + 10
+        made = plan if at == plan.delta else _at_delta(plan, headers[at])
+        return Applied(0, made, {"verifying": 1.0}, upserts, 0, size, fault)
 
     async def load(self, request: LoadVersion, on_progress: Callable[[Progress], None]) -> Found:
         self.requests.append((request.model, request.version))
         self.last = request
         on_progress(Progress(0, "verifying", 1, 4))
+        self.begun.set()
         await self.gate.wait()
         data = (Path(request.version_path) / "model.onnx").read_bytes()
         told = json.loads(data)
@@ -162,6 +195,39 @@ class NamedLoader:
         return Found(0, plan, {"verifying": 1.0})
 
 
+def _read_headers(version: Path, after: int, upto: int) -> dict[int, Delta]:
+    headers = {}
+    for path in sorted(version.glob("deltas/*/delta.json")):
+        if after < int(path.parent.name) <= upto:
+            headers[int(path.parent.name)] = decode(path.read_bytes())
+    return headers
+
+
+def _shortest_chain(
+    headers: Mapping[int, Delta], at: int, upto: int
+) -> tuple[list[Delta], DeltaFault | None]:
+    """Return what leads as far as possible in the fewest steps, and what is missing after it."""
+    chain: list[Delta] = []
+    while at < upto:
+        ways = [one for one in headers.values() if one.replaces_from <= at + 1 <= one.sequence]
+        if not ways:
+            gone = DeltaFault(at + 1, "Conflict", "gap", f"delta {at + 1} is missing")
+            return chain, gone
+        chain.append(max(ways, key=lambda one: one.sequence))
+        at = chain[-1].sequence
+    return chain, None
+
+
+def _at_delta(plan: VersionPlan, header: Delta) -> VersionPlan:
+    return msgspec.structs.replace(
+        plan,
+        delta=header.sequence,
+        step=header.step,
+        event_time=header.event_time if header.event_time is not None else plan.event_time,
+        published=header.created,
+    )
+
+
 class KeptServer:
     """Everything that decides what is served, around a folder.
 
@@ -189,6 +255,7 @@ class KeptServer:
         wall_s: float = 4e9,
         available_bytes: int | None = None,
         workers: int = 2,
+        gap_grace_s: float = 60.0,
     ) -> None:
         self.root = root
         self.switching = switching or MemorySwitching()
@@ -205,6 +272,7 @@ class KeptServer:
             cores=2,
             available_bytes=lambda: self.available_bytes,
             is_serving=lambda: self.keeping.first_look_done.is_set(),
+            gap_grace_s=gap_grace_s,
         )
         self.keeping = Keeping(around, named, settle_s)
         self.watcher = Watcher(

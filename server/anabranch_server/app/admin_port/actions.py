@@ -58,7 +58,7 @@ class ReloadBody(_Body, frozen=True):
     """How to look at the repository.
 
     Attributes:
-        force: try broken versions again although nothing changed.
+        force: try broken versions and deltas again although nothing changed.
         unpin: release a hold first.
         wait_s: how long to wait for the end; 0 answers at once.
     """
@@ -71,8 +71,8 @@ class RollbackBody(_Body, frozen=True):
     """Where to go back to.
 
     Attributes:
-        version: the version; the previous one without it.
-        delta: the delta; the newest retained one without it.
+        version: the version; the previous one without it, or with a delta the one that answers.
+        delta: the delta, 0 as published; without it the one that the version is at in memory.
         wait_s: how long to wait for the end; 0 answers at once.
     """
 
@@ -100,15 +100,15 @@ _ACTIONS: Final[tuple[tuple[Action, type[_Body], str, str], ...]] = (
         "reload",
         ReloadBody,
         "Look at the repository now",
-        "Applies new versions and a changed serving.yaml at once. With `wait_s: 0` this is how a "
-        "publisher says that there is something new.",
+        "Applies new versions, deltas and a changed serving.yaml at once. With `wait_s: 0` this is "
+        "how a publisher says that there is something new.",
     ),
     (
         "rollback",
         RollbackBody,
         "Go back",
-        "Serves an earlier snapshot and holds the model there: neither new versions nor a restart "
-        "move on until `unpin`. Instant while the snapshot is kept in memory.",
+        "Serves an earlier snapshot and holds the model there: neither new versions or deltas nor "
+        "a restart move on until `unpin`. Instant while the snapshot is kept in memory.",
     ),
     ("unpin", UnpinBody, "Release a hold", "Follows the policy again after a rollback."),
 )

@@ -1,0 +1,189 @@
+"""Deltas of one model that could not be applied, or are missing, and when they are tried again.
+
+What may pass is tried again by itself, later each time. The rest is tried when its files change,
+when a later delta leads past it, or when somebody asks. A gap is waited for in silence first.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from anabranch_server.load_failures import FailureReason
+from anabranch_server.supervisor.seen_deltas import NO_STOPS, SeenDeltas
+from anabranch_wire.errors import AnabranchError, DeadlineExceeded, Internal, TooLarge, Unavailable
+
+__all__ = ["DeltaFault", "DeltaFaults"]
+
+_FIRST_RETRY_S: Final = 10.0
+_LAST_RETRY_S: Final = 300.0
+_MAY_PASS: Final = (Unavailable, TooLarge, DeadlineExceeded, Internal)
+_NEVER: Final = float("inf")
+_RECHECK_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaFault:
+    """Why a version goes no further.
+
+    Attributes:
+        sequence: the delta that is in the way; of a gap, the one that is missing.
+        upto: the newest one that was asked for.
+        error: what is wrong.
+        reason: the same in one word.
+        fingerprint: of its files then; empty where they were not looked at.
+        times: how often in a row.
+        since_s: when it was found first; all times are the event loop's.
+        retry_at_s: when it is tried again by itself.
+        is_said: whether it was reported.
+    """
+
+    sequence: int
+    upto: int
+    error: AnabranchError
+    reason: FailureReason
+    fingerprint: str
+    times: int
+    since_s: float
+    retry_at_s: float
+    is_said: bool
+
+    @property
+    def is_gap(self) -> bool:
+        """Whether it is a delta that is missing."""
+        return self.reason == "gap"
+
+
+class DeltaFaults:
+    """What is in the way of the versions of one model. Belongs to its keeper's task.
+
+    Args:
+        gap_grace_s: how long a missing delta is waited for before that is a failure.
+    """
+
+    def __init__(self, gap_grace_s: float) -> None:
+        self._gap_grace_s = gap_grace_s
+        self._faults: dict[int, dict[int, DeltaFault]] = {}
+        self._recheck_at_s = 0.0
+
+    def note(
+        self,
+        version: int,
+        sequence: int,
+        upto: int,
+        error: AnabranchError,
+        reason: FailureReason,
+        now_s: float,
+        *,
+        fingerprint: str = "",
+        passes: bool = False,
+    ) -> DeltaFault | None:
+        """Remember a fault; returns it where it is to be reported now.
+
+        Args:
+            version: number of the version.
+            sequence: the delta that is in the way.
+            upto: the newest one that was asked for.
+            error: what is wrong.
+            reason: the same in one word.
+            now_s: clock of the event loop.
+            fingerprint: of the delta's files.
+            passes: whether it may pass whatever the error is.
+        """
+        faults = self._faults.setdefault(version, {})
+        known = faults.get(sequence)
+        is_same = known is not None and (known.reason, known.error.message) == (
+            reason,
+            error.message,
+        )
+        times = known.times + 1 if known is not None and is_same else 1
+        since_s = known.since_s if known is not None and is_same else now_s
+        is_gap = reason == "gap"
+        is_due = not is_gap or now_s - since_s >= self._gap_grace_s
+        was_said = known is not None and is_same and known.is_said
+        fault = DeltaFault(
+            sequence,
+            upto,
+            error,
+            reason,
+            fingerprint,
+            times,
+            since_s,
+            self._retry_at_s(error, times, since_s, now_s, is_gap=is_gap, passes=passes),
+            is_said=is_due,
+        )
+        faults[sequence] = fault
+        return fault if is_due and not was_said else None
+
+    def stops(self, version: int, now_s: float) -> Mapping[int, int]:
+        """Return what is in the way of a version now; see `DeltaFacts.stops`."""
+        faults = self._faults.get(version)
+        if not faults:
+            return NO_STOPS
+        return {one.sequence: one.upto for one in faults.values() if one.retry_at_s > now_s}
+
+    def of(self, version: int) -> DeltaFault | None:
+        """Return the first fault of a version that was reported."""
+        said = [one for one in self._faults.get(version, {}).values() if one.is_said]
+        return min(said, key=lambda one: one.sequence, default=None)
+
+    def passed(self, version: int, applied: int) -> None:
+        """A version is at a delta: what was in the way before that is not any more."""
+        faults = self._faults.get(version, {})
+        for sequence in [one for one in faults if one <= applied]:
+            del faults[sequence]
+        if not faults:
+            self._faults.pop(version, None)
+
+    def filled(self, version: int, seen: SeenDeltas) -> None:
+        """Forget gaps that are none any more, as seen in the repository."""
+        faults = self._faults.get(version, {})
+        for sequence in [n for n, one in faults.items() if one.is_gap and n in seen]:
+            del faults[sequence]
+
+    def lasting(self, now_s: float) -> Iterator[tuple[int, DeltaFault]]:
+        """Yield (version, fault) whose files are to be looked at now: they may have changed."""
+        if now_s < self._recheck_at_s:
+            return
+        self._recheck_at_s = now_s + _RECHECK_S
+        for version, faults in list(self._faults.items()):
+            for fault in list(faults.values()):
+                if fault.fingerprint and fault.retry_at_s > now_s:
+                    yield version, fault
+
+    def release(self, version: int, sequence: int) -> None:
+        """Have a delta tried again: its files have changed."""
+        fault = self._faults.get(version, {}).get(sequence)
+        if fault is not None:
+            self._faults[version][sequence] = replace(fault, retry_at_s=0.0, times=0)
+
+    def forget(self, version: int | None = None) -> None:
+        """Have everything tried again, of one version or all."""
+        if version is None:
+            self._faults.clear()
+        else:
+            self._faults.pop(version, None)
+
+    def wake_at_s(self, now_s: float) -> float | None:
+        """Return when something is to be looked at again by itself."""
+        faults = [one for each in self._faults.values() for one in each.values()]
+        times = [one.retry_at_s for one in faults if one.retry_at_s > now_s]
+        if any(one.fingerprint and one.retry_at_s > now_s for one in faults):
+            times.append(max(self._recheck_at_s, now_s + 0.1))
+        return min((at for at in times if at != _NEVER), default=None)
+
+    def _retry_at_s(
+        self,
+        error: AnabranchError,
+        times: int,
+        since_s: float,
+        now_s: float,
+        *,
+        is_gap: bool,
+        passes: bool,
+    ) -> float:
+        if is_gap:
+            due_s = since_s + self._gap_grace_s
+            return due_s if due_s > now_s else now_s + _LAST_RETRY_S
+        if not passes and not isinstance(error, _MAY_PASS):
+            return _NEVER
+        return now_s + min(_LAST_RETRY_S, _FIRST_RETRY_S * 2.0 ** min(times - 1, 10))
