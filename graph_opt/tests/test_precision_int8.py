@@ -52,7 +52,7 @@ def rows(count: int, *shape: int) -> NDArray[np.float32]:
 def calibrated(source: onnx.ModelProto, inputs: Mapping[str, Array]) -> Int8Precision:
     observed = observe(source)
     answers = OrtModelRunner().run(graph_bytes(observed.model), inputs)
-    return Int8Precision(observed.ranges([answers]))
+    return Int8Precision(observed.ranges([answers]), weight_limit(OrtModelRunner()))
 
 
 def answers_of(
@@ -109,7 +109,7 @@ def test_every_form_of_a_layer_computes_in_int8(form: str) -> None:
     assert not {"Gemm", "MatMul"}.intersection(operators(reduced))
     assert [value.name for value in onnx.load_from_string(reduced).graph.output] == ["y"]
     expected, found = answers_of(source, inputs)["y"], answers_of(reduced, inputs)["y"]
-    # Half a step of 255 in each number that is summed: 64 terms of about 3.5 * 0.1 / 127.
+    # Half a step of 255 in each number that is summed: 64 terms of about 3.5 * 0.1 / 127, or 63.
     np.testing.assert_allclose(found, expected, atol=0.12)
     assert np.abs(found - expected).max() > 0
 

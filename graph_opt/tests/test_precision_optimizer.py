@@ -13,6 +13,7 @@ from anabranch_graph_opt.optimizer import optimize
 from anabranch_graph_opt.parity.reference_lookups import look_up
 from anabranch_graph_opt.precision.activation_ranges import observe
 from anabranch_graph_opt.precision.dense_precision import Int8Precision
+from anabranch_graph_opt.precision.int8_kernels import weight_limit
 from anabranch_graph_opt.running import Array
 from anabranch_runtime.backends.ort_runner import OrtModelRunner
 from anabranch_wire.weight_targets import ToDense, ToTable
@@ -42,8 +43,9 @@ def tower() -> onnx.ModelProto:
 
 def calibrated(source: onnx.ModelProto) -> Int8Precision:
     observed = observe(source)
-    data = graph_bytes(observed.model)
-    return Int8Precision(observed.ranges([OrtModelRunner().run(data, {"id": IDS})]))
+    runner = OrtModelRunner()
+    answers = runner.run(graph_bytes(observed.model), {"id": IDS})
+    return Int8Precision(observed.ranges([answers]), weight_limit(runner))
 
 
 def scores(data: bytes, inputs: Mapping[str, Array]) -> NDArray[np.float32]:
