@@ -1,8 +1,8 @@
-"""W9 for full versions and the reload half of W12: new versions under load, and a thousand of them.
+"""Reloads: under load (W9), their freshness (W10), a thousand (W12), and starts (W13, W14).
 
-W9 holds 60 % of capacity by open loop and compares a window in which versions are published with
-one in which none is, with the loader on a core of its own and on the server's. W12 publishes as
-fast as versions are served, and looks at what every process holds.
+W9 holds 60 % of capacity by open loop and compares a window in which versions or deltas are
+published with one in which nothing is, with the loader on a core of its own and on the server's.
+W12 publishes versions as fast as they are served, and looks at what every process holds.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Final, Literal
+from typing import Final
 
 import rows as results
 from anabranch_testing.server_processes import ServerProcesses
@@ -25,6 +25,9 @@ from holdings import Holdings
 from new_versions import NewVersions
 from open_loops import OpenLoad, capacity, run_open_loop
 from openloop import Background, HttpTransport, Plan, Result, post
+from reload_deltas import PLACES, DeltaSizes, Place, delta_rows, place_loader
+from reload_freshness import FreshnessSizes, freshness_rows
+from reload_starts import StartSizes, start_rows
 
 SERVER_CORE: Final = 0
 LOAD_CORE: Final = 1
@@ -36,8 +39,7 @@ Reloads of that time are beside those that are counted."""
 SHARE: Final = 0.6
 DISTRIBUTIONS: Final = ("anabranch", "onnxruntime", "numpy", "uvicorn", "uvloop")
 
-Place = Literal["a core of its own", "the server's core"]
-PLACES: Final[tuple[Place, ...]] = ("a core of its own", "the server's core")
+_ALL: Final = ("W9", "W10", "W12", "W13", "W14")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +77,36 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one short round; never published")
     parser.add_argument("--json", type=Path, help="write the rows to this file")
-    parser.add_argument("--only", choices=("W9", "W12"), action="append")
+    parser.add_argument("--only", choices=_ALL, action="append")
     parser.add_argument("--reloads", type=int, help="of W12, instead of 1,000")
+    parser.add_argument("--pictures", type=Path, help="folder for PNG files")
     options = parser.parse_args()
     sizes = Sizes(1, 2.0, 1.0, 6, 500) if options.quick else Sizes()
     reloads = options.reloads or sizes.reloads
-    wanted: set[str] = set(options.only or ("W9", "W12"))
+    wanted: set[str] = set(options.only or _ALL)
     os.sched_setaffinity(0, {LOAD_CORE})
+    measured: list[results.Row] = []
+    if wanted & {"W9", "W12"}:
+        measured += _version_rows(wanted, sizes, reloads)
+    if "W9" in wanted:
+        deltas = DeltaSizes(20_000, 500, 1, 3.0, 2, 1, 500) if options.quick else DeltaSizes()
+        measured += delta_rows(deltas, options.pictures)
+    if "W10" in wanted:
+        fresh = FreshnessSizes(20_000, 500, 5) if options.quick else FreshnessSizes()
+        measured += freshness_rows(fresh)
+    if wanted & {"W13", "W14"}:
+        starts = StartSizes(20_000, 1, 30, 10) if options.quick else StartSizes()
+        measured += start_rows(starts, wanted)
+    results.show(measured)
+    if options.json is not None:
+        file = results.ResultFile(
+            command=results.command(), quick=options.quick, rows=tuple(measured)
+        )
+        results.write(options.json, file)
+
+
+def _version_rows(wanted: set[str], sizes: Sizes, reloads: int) -> list[results.Row]:
+    """Measure full versions: W9 and W12, as far as they are wanted."""
     measured: list[results.Row] = []
     with tempfile.TemporaryDirectory() as scratch:
         material = write(Path(scratch), [ROWS])
@@ -99,12 +124,7 @@ def main() -> None:
                 measured += _window_rows(material, server, versions, sizes)
             if "W12" in wanted:
                 measured += _endurance_rows(material, server, versions, reloads, sizes.requests)
-    results.show(measured)
-    if options.json is not None:
-        file = results.ResultFile(
-            command=results.command(), quick=options.quick, rows=tuple(measured)
-        )
-        results.write(options.json, file)
+    return measured
 
 
 # --- W9 -------------------------------------------------------------------------------------------
@@ -120,7 +140,7 @@ def _window_rows(
     for _ in range(sizes.rounds):
         steady.append(run_open_loop(load, rate, sizes.seconds))
         for place in PLACES:
-            _place_loader(server, place)
+            place_loader(server, place)
             window = _window(load, rate, versions, sizes, seen[place])
             base, disturbed = steady[-1].counts.ok, window.counts.ok
             seen[place].p99.append(disturbed.p99_ms / base.p99_ms if base.p99_ms else 0.0)
@@ -192,15 +212,6 @@ def _place_rows(
         yardstick=f"{sum(one.counts.requests for one in seen.windows):,} requests",
         distributions=DISTRIBUTIONS,
     )
-
-
-def _place_loader(server: RunningServer, place: Place) -> None:
-    """Put the loader, and the launcher that starts it again, on a core."""
-    core = LOAD_CORE if place == "a core of its own" else SERVER_CORE
-    for pid, role in ServerProcesses(server.process.pid).all().items():
-        if role in ("launcher", "loader"):
-            for thread in os.listdir(f"/proc/{pid}/task"):
-                os.sched_setaffinity(int(thread), {core})
 
 
 # --- W12 ------------------------------------------------------------------------------------------

@@ -1,0 +1,274 @@
+"""W9: deltas of 100,000 rows a second, new dense weights and full versions, under an open loop.
+
+Steady windows, in which nothing is published, alternate with windows in which a delta comes each
+second, with all dense weights every so often and a whole version now and then; the loader has a
+core of its own in some, and the server's in the others.
+"""
+
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Final, Literal
+
+import rows as results
+from anabranch_testing.server_processes import ServerProcesses
+from anabranch_testing.servers import RunningServer, started_server
+from fresh_deltas import StagedDeltas
+from fresh_model import MODEL, FreshModel, requests
+from latency_timelines import Recorder, Timeline, draw
+from openloop import Background, HttpTransport, Plan
+from openloop.background import measure
+from served_deltas import wait_served
+
+__all__ = ["PLACES", "DeltaSizes", "Place", "delta_rows", "place_loader"]
+
+SERVER_CORE: Final = 0
+LOAD_CORE: Final = 1
+DISTRIBUTIONS: Final = ("anabranch", "onnxruntime", "numpy", "uvicorn", "uvloop")
+
+Place = Literal["a core of its own", "the server's core"]
+PLACES: Final[tuple[Place, ...]] = ("a core of its own", "the server's core")
+
+_SHARE: Final = 0.6
+_CONNECTIONS: Final = 64
+_BATCH: Final = 16
+_BODIES: Final = 128
+_TIMEOUT_S: Final = 20.0
+_AT_ONCE: Final = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaSizes:
+    """How much is done.
+
+    Attributes:
+        rows: of the table.
+        changed: rows of a delta.
+        rounds: of windows.
+        seconds: of one window.
+        dense_every: deltas from one with dense weights to the next.
+        versions: in how many of each place's windows a whole version is published, the first ones.
+        requests: that measure the capacity.
+    """
+
+    rows: int = 8_000_000
+    changed: int = 100_000
+    rounds: int = 5
+    seconds: float = 60.0
+    dense_every: int = 30
+    versions: int = 1
+    requests: int = 20_000
+
+
+@dataclass(slots=True)
+class _Seen:
+    """Windows of one place of the loader."""
+
+    p99: list[float] = field(default_factory=list)
+    p999: list[float] = field(default_factory=list)
+    windows: list[Timeline] = field(default_factory=list)
+    versions: int = 0
+    deltas: int = 0
+
+
+class _Publishing:
+    """What is published during windows: deltas of the newest version, and versions.
+
+    A window with a version has its deltas for the version before until that is served.
+    """
+
+    def __init__(self, model: FreshModel, server: RunningServer, sizes: DeltaSizes) -> None:
+        self._model = model
+        self._server = server
+        self._sizes = sizes
+        self._version = 1
+        self._deltas = StagedDeltas(model, 1, sizes.changed)
+
+    def stage(self, *, with_version: bool) -> None:
+        """Make all that the next window publishes."""
+        if with_version:
+            self._model.publish(self._version + 1, self._staged)
+        self._deltas.stage(int(self._sizes.seconds), self._sizes.dense_every)
+
+    @property
+    def _staged(self) -> Path:
+        folder = self._model.repository.parent / "staged" / MODEL
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def run(self, recorder: Recorder, over: threading.Event, *, with_version: bool) -> int:
+        """Publish until the window is over; return how many deltas that were."""
+        published, next_s = 0, time.monotonic()
+        while not over.wait(max(0.0, next_s - time.monotonic())):
+            next_s += 1.0
+            if published >= int(self._sizes.seconds):
+                continue
+            published += 1
+            number = self._deltas.publish()
+            has_dense = number % self._sizes.dense_every == 0
+            recorder.mark("dense" if has_dense else "delta")
+            if with_version and published == 3:
+                (self._staged / str(self._version + 1)).rename(
+                    self._model.folder / str(self._version + 1)
+                )
+                recorder.mark("version")
+        return published
+
+    def settle(self, *, with_version: bool) -> None:
+        """Wait until all that was published is served."""
+        if with_version:
+            old, self._version = self._version, self._version + 1
+            wait_served(self._server.admin, MODEL, self._version, 0)
+            shutil.rmtree(self._model.folder / str(old))
+            shutil.rmtree(self._staged / str(old), ignore_errors=True)
+            self._deltas = StagedDeltas(self._model, self._version, self._sizes.changed)
+        else:
+            wait_served(self._server.admin, MODEL, self._version, self._deltas.newest)
+
+
+def delta_rows(sizes: DeltaSizes, pictures: Path | None) -> Iterator[results.Row]:
+    """Measure; yields the rows of W9.
+
+    Args:
+        sizes: how much.
+        pictures: folder of the PNG; None draws none.
+    """
+    os.sched_setaffinity(0, {LOAD_CORE})
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        serving = (
+            "format: 1\nexecutors: {per_worker: 1}\nqueue: {default_timeout_ms: 20000}\n"
+            "catch_up: allow\nkeep_previous: 0\n"
+        )
+        model = FreshModel.write(folder, sizes.rows, serving)
+        (folder / "server").mkdir()
+        with started_server(
+            model.repository, folder / "server", "--settle-s", "0", "--workers", "1",
+            prefix=("taskset", "-c", str(SERVER_CORE)), timeout_s=300,
+        ) as server:  # fmt: skip
+            yield from _windows(model, server, sizes, pictures)
+
+
+def _windows(
+    model: FreshModel, server: RunningServer, sizes: DeltaSizes, pictures: Path | None
+) -> Iterator[results.Row]:
+    bodies = requests(server.http, sizes.rows, _BATCH, _BODIES)
+    rate = _SHARE * _capacity(server, bodies, sizes.requests)
+    seen = {place: _Seen() for place in PLACES}
+    steady: list[Timeline] = []
+    publishing = _Publishing(model, server, sizes)
+    for number in range(sizes.rounds):
+        steady.append(_window(server, bodies, rate, sizes.seconds, Recorder()))
+        for place in PLACES:
+            place_loader(server, place)
+            with_version = number < sizes.versions
+            publishing.stage(with_version=with_version)
+            one, recorder, over = seen[place], Recorder(), threading.Event()
+            done: list[int] = []
+
+            def publish(
+                recorder: Recorder = recorder,
+                over: threading.Event = over,
+                done: list[int] = done,
+                with_version: bool = with_version,
+            ) -> None:
+                done.append(publishing.run(recorder, over, with_version=with_version))
+
+            thread = threading.Thread(target=publish)
+            thread.start()
+            try:
+                window = _window(server, bodies, rate, sizes.seconds, recorder)
+            finally:
+                over.set()
+                thread.join()
+            publishing.settle(with_version=with_version)
+            one.windows.append(window)
+            one.deltas += sum(done)
+            one.versions += with_version
+            one.p99.append(window.quantile(0.99) / steady[-1].quantile(0.99))
+            one.p999.append(window.quantile(0.999) / steady[-1].quantile(0.999))
+    if pictures is not None:
+        lines = [("steady", steady[0])]
+        lines += [(f"deltas, loader on {place}", seen[place].windows[0]) for place in PLACES]
+        title = f"{sizes.changed:,} rows a second into {sizes.rows:,}, {rate:,.0f} requests/s"
+        draw(pictures / "reload_deltas.png", title, lines)
+    for place in PLACES:
+        yield from _rows(place, seen[place], steady, rate, sizes)
+
+
+def _window(
+    server: RunningServer, bodies: list[bytes], rate: float, seconds: float, recorder: Recorder
+) -> Timeline:
+    plan = Plan(
+        rate=rate,
+        seconds=seconds + 1.0,
+        warm_up_s=1.0,
+        connections=_CONNECTIONS,
+        timeout_s=_TIMEOUT_S,
+    )
+    with Background(plan, HttpTransport(server.http), bodies, recorder.take) as background:
+        background.wait()
+    return recorder.timeline()
+
+
+def _capacity(server: RunningServer, bodies: list[bytes], count: int) -> float:
+    plan = Plan(
+        rate=_AT_ONCE, seconds=600, connections=_CONNECTIONS, timeout_s=600, max_requests=count
+    )
+    result = measure(plan, HttpTransport(server.http), bodies)
+    if result.counts.failed:
+        raise RuntimeError(f"requests failed: {result.counts.outcomes} {result.counts.statuses}")
+    return result.counts.ok.count / result.elapsed_s
+
+
+def _rows(
+    place: Place, seen: _Seen, steady: list[Timeline], rate: float, sizes: DeltaSizes
+) -> Iterator[results.Row]:
+    what = (
+        f"{sizes.rows:,} rows, HTTP binary, N={_BATCH}, 60 % of capacity, a delta of "
+        f"{sizes.changed:,} rows each second, dense weights each {sizes.dense_every} s, loader on "
+        f"{place}"
+    )
+    for name, share, ratios, goal in (
+        ("p99", 0.99, seen.p99, "<= 1.2"),
+        ("p99.9", 0.999, seen.p999, "<= 1.5"),
+    ):
+        base = median([one.quantile(share) for one in steady])
+        yield results.measured(
+            "W9",
+            f"{what}: {name} against steady",
+            ratios,
+            goal=goal,
+            yardstick=f"steady {name} {base:.2f} ms",
+            figures={
+                f"{name} ms": median([one.quantile(share) for one in seen.windows]),
+                "requests/s": rate,
+                "deltas": seen.deltas,
+                "versions": seen.versions,
+            },
+            distributions=DISTRIBUTIONS,
+        )
+    yield results.measured(
+        "W9",
+        f"{what}: failed requests",
+        [float(sum(one.failed for one in seen.windows))],
+        goal="= 0",
+        unit="requests",
+        yardstick=f"{sum(len(one.ms) + one.failed for one in seen.windows):,} requests",
+        distributions=DISTRIBUTIONS,
+    )
+
+
+def place_loader(server: RunningServer, place: Place) -> None:
+    """Put the loader, and the launcher that starts it again, on a core."""
+    core = LOAD_CORE if place == "a core of its own" else SERVER_CORE
+    for pid, role in ServerProcesses(server.process.pid).all().items():
+        if role in ("launcher", "loader"):
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                os.sched_setaffinity(int(thread), {core})
