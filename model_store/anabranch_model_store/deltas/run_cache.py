@@ -1,0 +1,240 @@
+"""Runs in the cache folder: found by the deltas that they cover, cleared by size and when merged.
+
+A folder for each version, by its identity; a file for each run, by the first and the last delta of
+it. Files are complete from the moment they have their names, so threads and processes share them.
+"""
+
+import fcntl
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from anabranch_model_store.cache_entries import mark_used, name_of, newest_first
+from anabranch_model_store.deltas.run_writing import RunHead, write_run
+from anabranch_model_store.deltas.runs import RunFile, RunTable
+from anabranch_model_store.deltas.targets import Run
+from anabranch_wire.errors import AnabranchError
+
+__all__ = ["RunCache", "fewest"]
+
+_log = logging.getLogger(__name__)
+
+_NAME: Final = re.compile(r"(\d{8})-(\d{8})\.run")
+_SUFFIX: Final = ".run"
+_GRACE_S: Final = 60.0
+"""How long a run stays beside a longer one: some process may be about to be told of it."""
+
+
+def fewest(runs: Iterable[Run], first: int, last: int) -> tuple[Run, ...]:
+    """Return the fewest runs that follow each other from one delta on, and come farthest.
+
+    Args:
+        runs: to choose from.
+        first: where they begin.
+        last: the delta that they do not pass.
+    """
+    beginning: dict[int, list[Run]] = {}
+    for run in runs:
+        if first <= run.first <= run.last <= last:
+            beginning.setdefault(run.first, []).append(run)
+    ways: dict[int, tuple[int, Run | None]] = {first: (0, None)}  # by what comes next
+    for at in sorted({first, *(run.last + 1 for one in beginning.values() for run in one)}):
+        for run in beginning.get(at, ()) if at in ways else ():
+            length = ways[at][0] + 1
+            if run.last + 1 not in ways or length < ways[run.last + 1][0]:
+                ways[run.last + 1] = (length, run)
+    chosen: list[Run] = []
+    at = max(ways)
+    while (run_before := ways[at][1]) is not None:
+        chosen.append(run_before)
+        at = run_before.first
+    return tuple(reversed(chosen))
+
+
+class RunCache:
+    """The folder of runs. For several threads, as long as one at a time prunes.
+
+    Args:
+        folder: made on first use, mode 0700.
+        limit_bytes: what `prune` keeps at most, beside what is in use.
+        grace_s: how long a run stays that a longer one holds.
+    """
+
+    def __init__(self, folder: Path, limit_bytes: int, grace_s: float = _GRACE_S) -> None:
+        self._folder = folder
+        self._limit_bytes = limit_bytes
+        self._grace_s = grace_s
+        self._sound: set[Path] = set()
+        self._lock = threading.Lock()
+
+    def cover(self, identity: str, first: int, last: int) -> tuple[Run, ...]:
+        """Return the fewest runs from one delta on that come farthest, every byte of them checked.
+
+        Args:
+            identity: of the version.
+            first: the delta that they begin with.
+            last: the delta that they do not pass; where it is not reached, runs are missing.
+        """
+        runs = _runs(self._place(identity))
+        while True:
+            chosen = fewest(runs, first, last)
+            damaged = [run for run in chosen if not self._is_sound(run, identity)]
+            if not damaged:
+                return chosen
+            runs = [run for run in runs if run not in damaged]
+
+    def put(
+        self,
+        head: RunHead,
+        sources: Sequence[Sequence[RunTable]],
+        on_range: Callable[[], None] = lambda: None,
+    ) -> Run:
+        """Keep changes as one run; see `write_run`.
+
+        Raises:
+            OSError: the folder cannot be written, or the disk is full.
+        """
+        folder = self._place(head.identity)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        name = f"{head.first:08}-{head.last:08}{_SUFFIX}"
+        write_run(folder, name, head, sources, on_range)
+        with self._lock:
+            self._sound.add(folder / name)
+        return Run(folder / name, head.first, head.last)
+
+    def merge(
+        self, identity: str, runs: Sequence[Run], on_range: Callable[[], None] = lambda: None
+    ) -> Run:
+        """Keep runs that follow each other as one; they stay.
+
+        Raises:
+            Corrupt, Unavailable: one of them cannot be read any more.
+            OSError: the folder cannot be written, or the disk is full.
+        """
+        files = [RunFile.open(run.path) for run in runs]
+        others = tuple(number for file in files for number in file.others)
+        head = RunHead(identity, runs[0].first, runs[-1].last, others)
+
+        def next_range() -> None:
+            for file in files:
+                file.release()
+            on_range()
+
+        return self.put(head, [file.tables for file in files], next_range)
+
+    def prune(self, in_use: Collection[str]) -> None:
+        """Remove half-made runs, those that longer ones hold, and what was used longest ago.
+
+        What processes have mapped stays readable for them, and what another server is making stays.
+
+        Args:
+            in_use: paths of runs that processes may still be told of, among others.
+        """
+        used = {Path(path) for path in in_use}
+        kept: list[tuple[float, int, Path]] = []
+        for folder in newest_first(self._folder, Path.is_dir):
+            runs = []
+            for path in newest_first(folder, Path.is_file):
+                run = _run(path)
+                if run is not None:
+                    runs.append(run)
+                elif not _is_locked(path):
+                    self._remove(path)
+            held = _held(runs)
+            for run in runs:
+                if run.path not in used:
+                    size, age_s, time_s = _stat(run.path)
+                    if run in held and age_s >= self._grace_s:
+                        self._remove(run.path)
+                    else:
+                        kept.append((time_s, size, run.path))
+            if not runs:
+                with suppress(OSError):  # another process puts something into it
+                    folder.rmdir()
+        total = 0
+        for _, size, path in sorted(kept, reverse=True):
+            total += size
+            if total > self._limit_bytes:
+                self._remove(path)
+
+    def _place(self, identity: str) -> Path:
+        return self._folder / name_of(identity)
+
+    def _is_sound(self, run: Run, identity: str) -> bool:
+        """Whether a run is what was written; it is removed where it is not."""
+        with self._lock:
+            is_known = run.path in self._sound
+        if not is_known or not run.path.exists():
+            try:
+                file = RunFile.open(run.path)
+                file.verify()
+                is_known = (file.first, file.last, file.identity) == (run.first, run.last, identity)
+                file.release()
+                text = "it is of other deltas than its name says"
+            except AnabranchError as error:
+                is_known, text = False, error.message
+            if not is_known:
+                _log.warning(
+                    "a cached run is made anew: %s", text, extra={"event": "cache_damaged"}
+                )
+                self._remove(run.path)
+                return False
+            with self._lock:
+                self._sound.add(run.path)
+        mark_used(run.path)
+        return True
+
+    def _remove(self, path: Path) -> None:
+        with self._lock:
+            self._sound.discard(path)
+        with suppress(OSError):
+            path.unlink()
+
+
+def _runs(folder: Path) -> list[Run]:
+    """Return the runs of a folder; none where there is no folder."""
+    with suppress(OSError):
+        return [run for path in folder.iterdir() if (run := _run(path)) is not None]
+    return []
+
+
+def _run(path: Path) -> Run | None:
+    found = _NAME.fullmatch(path.name)
+    return None if found is None else Run(path, int(found[1]), int(found[2]))
+
+
+def _held(runs: Sequence[Run]) -> set[Run]:
+    """Return the runs whose deltas another one has, and more."""
+    held = set()
+    longest: Run | None = None
+    for run in sorted(runs, key=lambda one: (one.first, -one.last)):
+        if longest is not None and run.last <= longest.last:
+            held.add(run)
+        else:
+            longest = run
+    return held
+
+
+def _stat(path: Path) -> tuple[int, float, float]:
+    """Return size, age and time of last use of a file."""
+    with suppress(OSError):
+        stat = path.stat()
+        return stat.st_size, time.time() - stat.st_mtime, stat.st_mtime
+    return 0, 0.0, 0.0
+
+
+def _is_locked(path: Path) -> bool:
+    """Whether somebody writes a file: whoever does holds a lock on it."""
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
