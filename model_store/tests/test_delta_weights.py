@@ -1,0 +1,381 @@
+"""Weights and rows that deltas bring to graphs: made once, and refused where they do not fit."""
+
+import os
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from onnx.external_data_helper import convert_model_to_external_data
+
+from anabranch_model_store.deltas.graph_trials import UpdateTrial
+from anabranch_model_store.deltas.targets import DeltaTarget, RowChanges
+from anabranch_model_store.deltas.weight_files import read_weights
+from anabranch_model_store.deltas.weight_places import WeightPlaces
+from anabranch_runtime.backends.ort_runner import OrtModelRunner
+from anabranch_runtime.models import DenseModel
+from anabranch_testing.delta_targets import Arrays, DeltaShop, answers, patched, row_changes
+from anabranch_wire.errors import AnabranchError, Corrupt, InvalidInput
+
+RANK = """rank (int64[N] item, float[N, 10] x) => (float[N, 1] score)
+{ i = Gather(items, item) all = Concat <axis: int = 1> (x, i)
+  h = Gemm(all, w, b) a = Relu(h) s = MatMul(a, v) score = Sigmoid(s) }"""
+SHARED = """rank (int64[N] item, float[N, 4] x) => (float[N, K] scores)
+{ i = Gather(items, item) q = Add(i, x) t = Transpose(items) scores = MatMul(q, t) }"""
+HALF = """rank (int64[N] item, float16[N, 4] x) => (float16[N, 4] y)
+{ i = Gather(items, item) s = Add(i, x) y = Mul(s, w) }"""
+ROOT = """rank (float[N, 3] x) => (float[N, 3] y) { m = Mul(x, x) p = Add(m, w) y = Sqrt(p) }"""
+BUCKETS = """rank (float[N] age, float[N, 2] x) => (float[N, 2] y)
+{ wide = Div(age, width) whole = Floor(wide) id = Cast <to: int = 7> (whole)
+  r = Gather(ages, id) y = Add(r, x) }"""
+CUT = "optimize: {min_table_bytes: 0}\n"
+WHOLE = "optimize: {split: 'off'}\n"
+
+
+def weights(seed: int = 1) -> Arrays:
+    rng = np.random.default_rng(seed)
+    shapes = {"items": (50, 6), "w": (16, 8), "b": (8,), "v": (8, 1)}
+    return {name: rng.normal(scale=0.3, size=s).astype(np.float32) for name, s in shapes.items()}
+
+
+def publish(shop: DeltaShop, graph: str, numbers: Arrays, yaml: str) -> DeltaTarget:
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {graph}')
+    for name, array in numbers.items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    onnx.save(model, shop.folder() / "model.onnx")
+    (shop.folder() / "model.yaml").write_text(yaml)
+    return shop.target()
+
+
+def batch(rows: int = 9, seed: int = 5) -> Arrays:
+    rng = np.random.default_rng(seed)
+    return {
+        "item": rng.integers(0, 50, rows),
+        "x": rng.normal(size=(rows, 10)).astype(np.float32),
+    }
+
+
+def expected(shop: DeltaShop, new: Arrays, inputs: Arrays) -> Arrays:
+    """What ONNX Runtime makes of the published graph with other weights."""
+    path = shop.root / "expected.onnx"
+    patched(shop.folder() / "model.onnx", path, new)
+    return OrtModelRunner().run(path, inputs)
+
+
+def dense(model: DenseModel) -> DenseModel:
+    return model if model.cut is None else model.cut.dense
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> DeltaShop:
+    return DeltaShop(tmp_path)
+
+
+def test_rows_that_only_the_store_has_leave_graphs_alone(shop: DeltaShop) -> None:
+    target = publish(shop, RANK, weights(), CUT)
+
+    made, _ = shop.apply(target, rows={"items": [row_changes([3], np.ones((1, 6)))]})
+
+    assert made.model is target.model
+    assert made.files is target.graphs
+    assert not (shop.root / "cache" / "graphs").exists()
+    assert not (shop.root / "cache" / "deltas").exists()
+
+
+@pytest.mark.parametrize("yaml", [CUT, WHOLE])
+def test_new_weights_answer_at_once_and_the_old_graph_stays(shop: DeltaShop, yaml: str) -> None:
+    target = publish(shop, RANK, weights(), yaml)
+    new = {name: weights(2)[name] for name in ("w", "b", "v")}
+    before = answers(target.model, target.segment, [batch()])[0]
+
+    made, _ = shop.apply(target, new)
+
+    found = answers(made.model, target.segment, [batch()])[0]
+    np.testing.assert_allclose(found["score"], expected(shop, new, batch())["score"], atol=1e-6)
+    assert dense(made.model).optimized
+    assert made.files is not None
+    assert made.files.weights is not None
+    assert sorted(read_weights(made.files.weights)) == ["b", "v", "w"]
+    assert target.graphs is not None
+    assert made.files.dense == target.graphs.dense
+    again = answers(target.model, target.segment, [batch()])[0]
+    np.testing.assert_array_equal(again["score"], before["score"])
+
+
+def test_rows_of_a_table_in_the_graph_are_row_numbers_and_the_last_of_a_key_counts(
+    shop: DeltaShop,
+) -> None:
+    target = publish(shop, RANK, weights(), WHOLE)
+    rows = np.arange(24, dtype=np.float32).reshape(4, 6) / 10
+    table = weights()["items"].copy()
+    table[[7, 0, 49]] = rows[[2, 1, 3]]
+
+    first = row_changes([7, 0, 7], rows[:3])
+    made, _ = shop.apply(target, rows={"items": [first, row_changes([49], rows[3:])]})
+
+    inputs = {**batch(), "item": np.array([7, 0, 49, 1, 2, 3, 4, 5, 6])}
+    found = answers(made.model, None, [inputs])[0]
+    np.testing.assert_array_equal(found["score"], expected(shop, {"items": table}, inputs)["score"])
+
+
+def test_rows_come_after_all_of_a_weight(shop: DeltaShop) -> None:
+    target = publish(shop, RANK, weights(), WHOLE)
+    table = weights(2)["items"]
+
+    made, _ = shop.apply(target, {"items": table}, {"items": [row_changes([1], np.zeros((1, 6)))]})
+
+    table = table.copy()
+    table[1] = 0
+    found = answers(made.model, None, [batch()])[0]["score"]
+    np.testing.assert_array_equal(found, expected(shop, {"items": table}, batch())["score"])
+
+
+def test_rows_of_a_table_that_is_in_both_places_reach_the_graph(shop: DeltaShop) -> None:
+    table = np.random.default_rng(3).normal(size=(40, 4)).astype(np.float32)
+    target = publish(shop, SHARED, {"items": table}, CUT)
+
+    made, target = shop.apply(target, rows={"items": [row_changes([39], np.ones((1, 4)))]})
+
+    assert target.graphs is not None
+    assert target.graphs.weights is not None
+    table = table.copy()
+    table[39] = 1
+    np.testing.assert_array_equal(read_weights(target.graphs.weights)["items"], table)
+    inputs: Arrays = {"item": np.array([0]), "x": np.zeros((1, 4), np.float32)}
+    found = answers(made.model, target.segment, [inputs])[0]["scores"]
+    np.testing.assert_allclose(found, table[:1] @ table.T, atol=1e-6)  # row 0 is as it was
+
+
+def test_weights_of_several_deltas_are_those_of_one(shop: DeltaShop) -> None:
+    target = publish(shop, RANK, weights(), CUT)
+    new = weights(2)
+
+    _, second = shop.apply(target, {"w": new["w"], "b": weights(9)["b"]})
+    one, _ = shop.apply(second, {"b": new["b"], "v": new["v"]})
+    other, _ = shop.apply(target, {name: new[name] for name in ("w", "b", "v")})
+
+    assert one.files == other.files
+    assert dense(one.model) == dense(other.model)
+
+
+def test_what_was_made_before_is_found_again(shop: DeltaShop) -> None:
+    target = publish(shop, RANK, weights(), CUT)
+    made, _ = shop.apply(target, {"b": weights(2)["b"]})
+    graphs = shop.root / "cache" / "graphs"
+    files = {path: path.stat().st_ino for path in graphs.rglob("*")}
+
+    again, _ = shop.apply(target, {"b": weights(2)["b"]})
+
+    assert dense(again.model) == dense(made.model)
+    assert {path: path.stat().st_ino for path in graphs.rglob("*")} == files
+
+
+def test_rows_that_do_not_fit_are_refused_and_nothing_is_written(shop: DeltaShop) -> None:
+    target = publish(shop, RANK, weights(), WHOLE)
+    one = np.ones((1, 6))
+    for change, words in (
+        (row_changes([50], one), "key 50; its keys are row numbers, 0 to 49: rows of a weight ca"),
+        (row_changes([-1], one), "key -1"),
+        (row_changes([1], one, [2, 3]), "2 deleted rows"),
+        (row_changes([1], np.ones((1, 7))), "rows of 7 numbers; expected 6"),
+    ):
+        with pytest.raises(InvalidInput, match=words):
+            shop.apply(target, rows={"items": [change]})
+    with pytest.raises(InvalidInput, match="weight 'w' is float64; expected float32"):
+        shop.apply(target, {"w": np.zeros((16, 8))})
+    with pytest.raises(InvalidInput, match="there is no weight or table 'u'"):
+        shop.apply(target, {"u": np.zeros((16, 8), np.float32)})
+    assert not (shop.root / "cache" / "deltas").exists()
+
+
+def test_short_floats_keep_their_type_and_rows_are_rounded_to_it(shop: DeltaShop) -> None:
+    rng = np.random.default_rng(4)
+    numbers = {"items": rng.normal(size=(9, 4)), "w": rng.normal(size=4)}
+    target = publish(shop, HALF, {n: a.astype(np.float16) for n, a in numbers.items()}, WHOLE)
+    rows = rng.normal(size=(2, 4)).astype(np.float32)
+    inputs = {"item": np.array([2, 8]), "x": np.zeros((2, 4), np.float16)}
+
+    made, _ = shop.apply(target, rows={"items": [row_changes([2, 8], rows)]})
+
+    found = answers(made.model, None, [inputs])[0]["y"]
+    np.testing.assert_array_equal(found, rows.astype(np.float16) * numbers["w"].astype(np.float16))
+    with pytest.raises(InvalidInput, match="'w' is float32; expected float16"):
+        shop.apply(target, {"w": np.ones(4, np.float32)})
+    huge = {"items": [row_changes([0], np.full((1, 4), 1e6))]}
+    with pytest.raises(AnabranchError, match=r"1000000\.0 is too large for float16"):
+        shop.apply(target, rows=huge)
+    shop.apply(allowing(target), rows=huge)
+
+
+def allowing(target: DeltaTarget) -> DeltaTarget:
+    """The same, with `deltas.non_finite: allow`."""
+    deltas = type(target.deployment.deltas)(non_finite="allow")
+    deployment = type(target.deployment)(deltas=deltas)
+    return replace(target, deployment=deployment)
+
+
+def test_a_graph_that_makes_nothing_but_nan_is_refused_unless_that_is_allowed(
+    shop: DeltaShop,
+) -> None:
+    target = publish(shop, ROOT, {"w": np.ones(3, np.float32)}, "")
+    below = np.full(3, -1e9, np.float32)
+
+    with pytest.raises(AnabranchError, match="output 'y' is NaN for each of"):
+        shop.apply(target, {"w": below})
+
+    made, _ = shop.apply(allowing(target), {"w": below})
+    assert np.isnan(answers(made.model, None, [{"x": np.ones((2, 3), np.float32)}])[0]["y"]).all()
+    some = np.array([1, 1, -1e9], np.float32)  # other columns have answers
+    shop.apply(target, {"w": some})
+
+
+def test_what_is_not_the_same_when_optimised_is_served_as_it_is(
+    shop: DeltaShop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(UpdateTrial, "are_same", lambda *_: False)
+    for yaml in (CUT, WHOLE):
+        target = publish(shop, RANK, weights(), yaml)
+        new = {"v": weights(2)["v"]}
+
+        made, _ = shop.apply(target, new)
+
+        assert made.note == (
+            "workers build it from a graph that is not optimised: its optimised graph answers "
+            "differently"
+        )
+        assert not dense(made.model).optimized
+        assert dense(made.model).path.parent.parent == shop.root / "cache" / "graphs"
+        found = answers(made.model, target.segment, [batch()])[0]["score"]
+        np.testing.assert_allclose(found, expected(shop, new, batch())["score"], atol=1e-6)
+
+
+def test_a_weight_that_makes_ids_is_brought_to_the_prelude(shop: DeltaShop) -> None:
+    ages = np.arange(20, dtype=np.float32).reshape(10, 2)
+    target = publish(shop, BUCKETS, {"ages": ages, "width": np.array([10], np.float32)}, CUT)
+    place = WeightPlaces.of(target).find("width")
+    assert [one.part for one in place.graph] == ["prelude"]
+
+    made, target = shop.apply(target, {"width": np.array([20], np.float32)})
+    made, target = shop.apply(target, {"width": np.array([30], np.float32)})
+
+    inputs = {"age": np.array([10, 59, 61], np.float32), "x": np.zeros((3, 2), np.float32)}
+    found = answers(made.model, target.segment, [inputs])[0]["y"]
+    np.testing.assert_array_equal(found, ages[[0, 1, 2]])
+
+
+def test_weights_of_the_users_graph_are_brought_there(shop: DeltaShop) -> None:
+    graph = """rank (float[N, 40] u, int64[N] item, float[N, 4] x) => (float[N, 1] score)
+    { t = Gemm(u, wu, bu) r = Relu(t) i = Gather(items, item)
+      all = Concat <axis: int = 1> (r, i, x) h = Gemm(all, w, b) a = Relu(h)
+      score = MatMul(a, v) }"""
+    rng = np.random.default_rng(6)
+    shapes = {
+        "wu": (40, 64), "bu": (64,), "items": (60, 6), "w": (74, 16), "b": (16,), "v": (16, 1)
+    }  # fmt: skip
+    numbers = {n: (rng.normal(size=s) / 8).astype(np.float32) for n, s in shapes.items()}
+    target = publish(shop, graph, numbers, f"user_inputs: [u]\n{CUT}")
+    if target.model.cut is None or target.model.cut.user is None:
+        pytest.skip("nothing is computed once per user on this machine")
+    new = {"wu": numbers["wu"] * 2, "w": numbers["w"] * -1}
+
+    only, _ = shop.apply(target, {"wu": new["wu"]})
+    made, _ = shop.apply(target, new)
+
+    assert only.model.cut is not None
+    assert only.model.cut.dense == target.model.cut.dense
+    inputs: Arrays = {
+        "u": np.repeat(rng.normal(size=(1, 40)).astype(np.float32), 30, axis=0),
+        "item": rng.integers(0, 60, 30),
+        "x": rng.normal(size=(30, 4)).astype(np.float32),
+    }
+    for model, state in ((only.model, {"wu": new["wu"]}), (made.model, new)):
+        found = answers(model, target.segment, [inputs])[0]["score"]
+        np.testing.assert_allclose(found, expected(shop, state, inputs)["score"], atol=1e-4)
+
+
+def test_weights_beside_the_graph_are_replaced_too(shop: DeltaShop) -> None:
+    publish(shop, RANK, weights(), WHOLE)
+    path = shop.folder() / "model.onnx"
+    model = onnx.load(path)
+    convert_model_to_external_data(model, location="weights/all.bin", size_threshold=1)
+    (shop.folder() / "weights").mkdir()
+    path.unlink()
+    onnx.save(model, path)
+    target = shop.target()
+    new = {"w": weights(2)["w"]}
+
+    made, _ = shop.apply(target, new, {"items": [row_changes([0], np.zeros((1, 6)))]})
+
+    table = weights()["items"].copy()
+    table[0] = 0
+    publish(shop, RANK, weights(), WHOLE)
+    wanted = expected(shop, {**new, "items": table}, batch())["score"]
+    np.testing.assert_array_equal(answers(made.model, None, [batch()])[0]["score"], wanted)
+
+
+def test_damaged_weights_of_earlier_deltas_are_no_state_to_go_on_from(shop: DeltaShop) -> None:
+    _, target = shop.apply(publish(shop, RANK, weights(), CUT), {"b": weights(2)["b"]})
+    assert target.graphs is not None
+    assert target.graphs.weights is not None
+    os.truncate(target.graphs.weights, 40)
+
+    with pytest.raises(Corrupt):
+        shop.apply(target, {"v": weights(2)["v"]})
+
+
+def test_nothing_is_left_behind_while_graphs_are_made(shop: DeltaShop) -> None:
+    target = publish(shop, RANK, weights(), CUT)
+    with pytest.raises(InvalidInput):
+        shop.apply(target, {"v": np.zeros((9, 9), np.float32)})
+    shop.apply(target, {"v": weights(2)["v"]})
+
+    cache = shop.root / "cache"
+    assert not [path for path in cache.rglob("*") if path.name.startswith(".")]
+
+
+Step = tuple[Arrays, dict[str, list[RowChanges]]]
+
+
+@st.composite
+def drawn_steps(draw: st.DrawFn) -> list[Step]:
+    """Changes as deltas bring them: weights, rows, both or neither."""
+    rng = np.random.default_rng(draw(st.integers(0, 1000)))
+    steps: list[Step] = []
+    shapes = {name: array.shape for name, array in weights().items()}
+    for _ in range(draw(st.integers(1, 3))):
+        names = draw(st.lists(st.sampled_from(sorted(shapes)), unique=True))
+        tensors = {n: rng.normal(scale=0.3, size=shapes[n]).astype(np.float32) for n in names}
+        rows: dict[str, list[RowChanges]] = {}
+        for name in draw(st.lists(st.sampled_from(("items", "w", "v")), unique=True)):
+            high, dim = shapes[name]
+            keys = draw(st.lists(st.integers(0, high - 1), max_size=6))
+            rows[name] = [row_changes(keys, rng.normal(size=(len(keys), dim)))]
+        steps.append((tensors, rows))
+    return steps
+
+
+@given(drawn_steps())
+@settings(max_examples=15, deadline=None)
+def test_whatever_changes_the_graph_is_that_of_a_version_with_these_weights(
+    steps: list[Step],
+) -> None:
+    with tempfile.TemporaryDirectory() as root:
+        shop = DeltaShop(Path(root))
+        target = publish(shop, RANK, weights(), WHOLE)
+        state: dict[str, NDArray[Any]] = weights()
+        for tensors, rows in steps:
+            made, target = shop.apply(target, tensors, rows)
+            state |= tensors
+            for name, changes in rows.items():
+                state[name] = state[name].copy()
+                for change in changes:
+                    for key, row in zip(change.keys, change.values, strict=True):
+                        state[name][key] = row
+            found = answers(made.model, None, [batch()])[0]["score"]
+            np.testing.assert_array_equal(found, expected(shop, state, batch())["score"])
