@@ -278,14 +278,20 @@ class RepositoryConfig:
     """Which models are served.
 
     Attributes:
-        path: the repository, a local folder.
+        path: the repository, a local folder; of one at a URL, where its skeleton is kept.
         models: names to serve; None for all.
         settle_s: how long a version folder without manifest must have been still.
+        url: where it is, if that is another machine.
+        storage_options: what reaches it there, credentials among them; never shown.
+        cache_max_bytes: of fetched files that nothing uses any more.
     """
 
     path: Path
     models: tuple[str, ...] | None
     settle_s: float
+    url: str | None = None
+    storage_options: Mapping[str, object] = field(default_factory=dict, repr=False)
+    cache_max_bytes: int = 64 << 30
 
 
 @dataclass(frozen=True, slots=True)

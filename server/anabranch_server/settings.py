@@ -5,6 +5,7 @@ wherever it stands, with the nearest name as a suggestion. This is the only modu
 pydantic-settings.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from importlib.util import find_spec
@@ -22,6 +23,7 @@ from pydantic_settings import (
 )
 
 from anabranch_model_store.folder_levels import check_repository_level
+from anabranch_model_store.sources.urls import check_url, is_url, url_digest
 from anabranch_server.config import (
     Addresses,
     AuthConfig,
@@ -58,7 +60,9 @@ from anabranch_wire.names import check_model_name
 
 __all__ = ["SETTINGS", "ReadSettings", "Settings", "read_settings", "serve_config"]
 
-_SECRET: Final = frozenset({"auth.token_file", "auth.admin_token_file", "tls.key_file"})
+_SECRET: Final = frozenset(
+    {"auth.token_file", "auth.admin_token_file", "tls.key_file", "storage_options"}
+)
 """Settings whose values are never shown."""
 
 
@@ -66,6 +70,16 @@ def _model_names(value: object) -> object:
     """Read `a,b` as two names."""
     if isinstance(value, str):
         return [name.strip() for name in value.split(",")]
+    return value
+
+
+def _json_mapping(value: object) -> object:
+    """Read the JSON of an environment variable."""
+    if isinstance(value, str):
+        try:
+            return json.loads(value)
+        except ValueError:
+            raise ValueError("expected a JSON object") from None
     return value
 
 
@@ -102,6 +116,8 @@ class Settings(BaseSettings):
     settle_s: Seconds = 5.0
     drain_s: Seconds = 15.0
     cache_dir: Path | None = None
+    cache_max_bytes: Annotated[int, Field(gt=0)] = 64 << 30
+    storage_options: Annotated[dict[str, object], BeforeValidator(_json_mapping)] = {}
     state_dir: Path | None = None
     run_dir: Path | None = None
     ready_file: Path | None = None
@@ -175,7 +191,7 @@ class ReadSettings:
         """Return the effective settings as plain data, groups as mappings, secrets as `***`."""
         document: dict[str, object] = {}
         for name, value in self.settings.values().items():
-            shown = _plain("***" if name in _SECRET and value is not None else value)
+            shown = _plain("***" if name in _SECRET and value not in (None, {}) else value)
             group, dot, key = name.partition(".")
             if dot:
                 inner = document.setdefault(group, {})
@@ -241,14 +257,25 @@ def serve_config(read: ReadSettings, repository: str, cores: int) -> ServeConfig
         cores: usable cores of the machine.
 
     Raises:
-        InvalidInput: the repository is not a folder, or one inside a repository.
-        Unsupported: a setting asks for what this release does not have.
+        InvalidInput: the repository is not a folder, or one inside a repository, or a URL that
+            names none.
+        Unsupported: a setting asks for what this release does not have, or a URL for a package
+            that is not installed.
     """
     settings = read.settings
     check_supported(read.changed())
-    path = _repository_path(repository)
+    cache = _given(settings.cache_dir)
+    url = check_url(repository) if is_url(repository) else None
+    path = _repository_path(repository) if url is None else _mirror(cache, url)
     return ServeConfig(
-        repository=RepositoryConfig(path, settings.models, settings.settle_s),
+        repository=RepositoryConfig(
+            path,
+            settings.models,
+            settings.settle_s,
+            url,
+            settings.storage_options,
+            settings.cache_max_bytes,
+        ),
         addresses=Addresses(
             settings.host,
             settings.http_port,
@@ -260,8 +287,8 @@ def serve_config(read: ReadSettings, repository: str, cores: int) -> ServeConfig
         ),
         limits=settings.limits,
         folders=Folders(
-            _given(settings.cache_dir),
-            state_dir_for(_given(settings.state_dir), path),
+            cache,
+            state_dir_for(_given(settings.state_dir), path if url is None else Path(url)),
             _given(settings.run_dir),
         ),
         logs=LogConfig(settings.log_format, settings.log_level, settings.access_log),
@@ -301,10 +328,12 @@ def _given(folder: Path | None) -> Path:
     return folder
 
 
+def _mirror(cache: Path, url: str) -> Path:
+    """Return where the skeleton of a repository at a URL is kept."""
+    return cache.absolute() / "mirror" / url_digest(url)
+
+
 def _repository_path(text: str) -> Path:
-    if "://" in text:
-        scheme = text.split("://")[0][:20]
-        raise Unsupported(f"{scheme}:// repositories are not supported yet: name a local folder")
     if not text:  # an unset variable in a script must not mean the current folder
         raise InvalidInput("the repository has an empty name: expected a folder, . for this one")
     path = Path(text)

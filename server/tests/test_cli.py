@@ -120,7 +120,7 @@ def test_every_flag_is_a_setting() -> None:
         (("serve", ".", "--no-such-flag"), "--no-such-flag"),
         (("serve", ".", "--grpc-engine", "native"), "only the grpcio engine"),
         (("serve", ".", "--workers", "-1"), "--workers: "),
-        (("serve", "s3://bucket/models"), "s3:// repositories are not supported yet"),
+        (("serve", "gopher://bucket/models"), "nobody here reads such URLs"),
         (("serve", ".", "--config", "/no/such/file.yaml"), "No such file"),
         (("nonsense",), "nonsense"),
         (("demo", "--once", "--keep"), "exclude each other"),

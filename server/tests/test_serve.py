@@ -460,13 +460,13 @@ def test_an_empty_repository_is_ready_only_when_that_is_allowed(tmp_path: Path) 
 
 def test_a_settings_file_reaches_the_server(repository: Path, tmp_path: Path) -> None:
     file = tmp_path / "anabranch.yaml"
-    file.write_text("limits: {max_rows: 1}\nlog_format: text\nwatch: {inotify: false}\n")
+    file.write_text("limits: {max_rows: 1}\nlog_format: text\nswitch: {orphan_s: 60}\n")
     options = ("--settle-s", "0", "--config", str(file))
     with started_server(repository, tmp_path, *options) as server:
         config = json.loads(get(server.admin, "/admin/v1/config")[1])
         assert config["limits"]["max_rows"] == 1
         log = server.log.read_text()
-        assert "watch.inotify has no effect in this release" in log
+        assert "switch.orphan_s has no effect in this release" in log
         assert "ready: HTTP on" in log
 
 

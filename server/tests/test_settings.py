@@ -215,17 +215,11 @@ def test_values_equal_to_the_default_are_never_refused(repository: Path) -> None
 
 
 def test_changed_settings_without_effect_are_named(repository: Path) -> None:
-    read = read_settings(
-        {"poll_s": 7.0},
-        {"ANABRANCH_SWITCH__ORPHAN_S": "60", "ANABRANCH_WATCH__INOTIFY": "false"},
-        None,
-    )
+    read = read_settings({"poll_s": 7.0}, {"ANABRANCH_SWITCH__ORPHAN_S": "60"}, None)
 
-    notes = serve_config(read, str(repository), cores=1).notes
+    (note,) = serve_config(read, str(repository), cores=1).notes
 
-    assert len(notes) == 2
-    assert any(note.startswith("ANABRANCH_WATCH__INOTIFY has no effect") for note in notes)
-    assert any(note.startswith("ANABRANCH_SWITCH__ORPHAN_S has no effect") for note in notes)
+    assert note.startswith("ANABRANCH_SWITCH__ORPHAN_S has no effect")
 
 
 def test_workers_are_as_many_as_asked_for_or_one_per_eight_cores(repository: Path) -> None:
@@ -254,14 +248,70 @@ def test_a_share_of_explanations_is_between_nothing_and_all(repository: Path) ->
             read_settings({}, {name: wrong}, None)
 
 
-def test_the_repository_must_be_a_local_folder(tmp_path: Path) -> None:
+def test_the_repository_must_be_a_folder(tmp_path: Path) -> None:
     read = read_settings({}, {}, None)
-    with pytest.raises(Unsupported, match="s3:// repositories"):
-        serve_config(read, "s3://key:secret@bucket/models", cores=1)
     with pytest.raises(InvalidInput, match="expected a folder"):
         serve_config(read, str(tmp_path / "missing"), cores=1)
     with pytest.raises(InvalidInput, match="empty name"):
         serve_config(read, "", cores=1)
+
+
+def test_a_repository_at_a_url_has_its_skeleton_in_the_cache(tmp_path: Path) -> None:
+    environ = {
+        "ANABRANCH_CACHE_DIR": str(tmp_path / "cache"),
+        "ANABRANCH_STATE_DIR": str(tmp_path / "state" / "{repository}"),
+    }
+    read = read_settings({}, environ, None)
+
+    one = serve_config(read, "s3://bucket/models/", cores=1)
+    same = serve_config(read, "s3://bucket/models", cores=1)
+    other = serve_config(read, "s3://bucket2/models", cores=1)
+
+    assert one.repository == same.repository
+    assert one.repository.url == "s3://bucket/models"
+    assert one.repository.path.parent == tmp_path / "cache" / "mirror"
+    assert one.repository.path != other.repository.path
+    assert one.folders.state.name.startswith("models-")
+    assert one.folders.state != other.folders.state
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("s3://key:secret@bucket/models", "holds credentials"),
+        ("s3://bucket/models?secret=1", "nothing behind"),
+        ("s3://", "expected a place"),
+        ("s3:///models", "expected a place"),
+        ("file:///models", "name the folder itself, as in /models"),
+    ],
+)
+def test_a_url_names_a_place_and_no_credentials(url: str, said: str) -> None:
+    with pytest.raises(InvalidInput, match=said) as caught:
+        serve_config(read_settings({}, {}, None), url, cores=1)
+    assert "secret" not in caught.value.message
+
+
+def test_a_url_that_nobody_reads_is_refused() -> None:
+    with pytest.raises(Unsupported, match="gopher://: nobody here reads such URLs"):
+        serve_config(read_settings({}, {}, None), "gopher://bucket/models", cores=1)
+
+
+def test_storage_options_are_given_and_never_shown(tmp_path: Path) -> None:
+    file = tmp_path / "anabranch.yaml"
+    file.write_text("storage_options: {key: someone, secret: hidden, client_kwargs: {a: 1}}\n")
+    given = {"ANABRANCH_STORAGE_OPTIONS": '{"key": "someone", "secret": "hidden"}'}
+
+    by_file, by_environment = read_settings({}, {}, file), read_settings({}, given, None)
+
+    told = serve_config(by_environment, "s3://bucket/models", cores=1).repository.storage_options
+    assert told == {"key": "someone", "secret": "hidden"}
+    assert by_file.settings.storage_options["client_kwargs"] == {"a": 1}
+    for read in (by_file, by_environment):
+        assert read.shown()["storage_options"] == "***"
+        assert "hidden" not in repr(serve_config(read, "s3://bucket/models", cores=1))
+    with pytest.raises(InvalidInput, match="STORAGE_OPTIONS: expected a JSON object") as caught:
+        read_settings({}, {"ANABRANCH_STORAGE_OPTIONS": "{hidden"}, None)
+    assert "hidden" not in caught.value.message
 
 
 def test_a_model_is_no_repository(tmp_path: Path) -> None:

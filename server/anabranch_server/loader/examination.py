@@ -4,7 +4,9 @@ import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
+from anabranch_model_store.deltas.origins import LocalOrigin, Origin
 from anabranch_model_store.memory import OutOfRoom
 from anabranch_model_store.preparation import prepare_version
 from anabranch_model_store.repository import ModelFolder, VersionFolder
@@ -25,8 +27,15 @@ __all__ = ["examine"]
 _log = logging.getLogger(__name__)
 
 
+_HERE: Final = LocalOrigin()
+
+
 def examine(
-    request: LoadVersion, say: Callable[[Progress], None], builder: GraphBuilder, rows: RowCache
+    request: LoadVersion,
+    say: Callable[[Progress], None],
+    builder: GraphBuilder,
+    rows: RowCache,
+    origin: Origin = _HERE,
 ) -> Found | Refused:
     """Find out whether a version can be served.
 
@@ -35,18 +44,23 @@ def examine(
         say: told what begins, and how far it is.
         builder: of the graph that workers run.
         rows: keeps the rows that it looks up.
+        origin: brings the version's files onto this machine.
     """
     phases = _Phases(lambda phase: say(Progress(request.number, phase)))
     counting = ByteCount(
         lambda done, total: say(Progress(request.number, "importing", done, total))
     )
+    fetching = ByteCount(lambda done, total: say(Progress(request.number, "fetching", done, total)))
     try:
         deployment = read_yaml(request.serving_yaml.encode(), Deployment, "serving.yaml")
         builder.prune(request.in_use)
         rows.prune(request.in_use)
+        if not isinstance(origin, LocalOrigin):
+            phases.begin("fetching")
+        folder = origin.version(Path(request.version_path), fetching)
         runner = OrtModelRunner()  # one for each request, so that no session outlives it
         prepared = prepare_version(
-            _model_folder(request),
+            _model_folder(request, folder),
             request.version,
             deployment,
             runner,
@@ -76,9 +90,8 @@ def examine(
     return Found(request.number, plan, phases.end())
 
 
-def _model_folder(request: LoadVersion) -> ModelFolder:
-    path = Path(request.version_path)
-    version = VersionFolder(request.version, path, (path / FILE_NAME).is_file())
+def _model_folder(request: LoadVersion, folder: Path) -> ModelFolder:
+    version = VersionFolder(request.version, folder, (folder / FILE_NAME).is_file())
     return ModelFolder(
         ModelName(request.model), Path(request.model_path), {request.version: version}
     )

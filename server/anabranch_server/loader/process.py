@@ -55,9 +55,11 @@ def _answer(channel: Channel[FromSupervisor], request: LoadVersion, config: Serv
     # Takes most of a second; at idle priority, where that is asked for.
     from anabranch_server.loader.building import GraphBuilder
     from anabranch_server.loader.examination import examine
+    from anabranch_server.loader.origin import open_origin
     from anabranch_server.loader.row_cache import RowCache
 
     cache = config.folders.cache
     rows = RowCache(cache, config.store.reserve)
-    channel.send(examine(request, channel.send, GraphBuilder(cache), rows))
+    origin = open_origin(config.repository, cache, request.in_use)
+    channel.send(examine(request, channel.send, GraphBuilder(cache), rows, origin))
     channel.flush(_FLUSH_S)

@@ -139,6 +139,12 @@ METRICS: Final[Mapping[str, Metric]] = MappingProxyType(
             "Time that a change of what a model serves spent in each phase.",
             RELOAD_S,
         ),
+        "anabranch_repository_reachable": Metric(
+            "gauge", (), "1 if the last look at a remote repository could be taken, else 0."
+        ),
+        "anabranch_repository_failures_total": Metric(
+            "counter", (), "Looks at a remote repository that could not be taken."
+        ),
         "anabranch_delta_rows_total": Metric(
             "counter", ("model", "op"), "Rows of deltas that are served: upsert or delete."
         ),

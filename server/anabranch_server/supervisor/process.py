@@ -29,6 +29,7 @@ from anabranch_server.processes.messages import (
     LoaderAttached,
     StartLoader,
 )
+from anabranch_server.sources import Source, SourceCounts, new_source
 from anabranch_server.supervisor.administrator import Administrator
 from anabranch_server.supervisor.announcement import Announcement
 from anabranch_server.supervisor.effects import Change
@@ -45,7 +46,7 @@ from anabranch_server.supervisor.tables import TableAdministration
 from anabranch_server.supervisor.tracing import Tracer
 from anabranch_server.supervisor.transactions import Transactions, TransactionSettings
 from anabranch_server.supervisor.vanishing import Vanishing
-from anabranch_server.supervisor.watching import Scanner, Watcher
+from anabranch_server.supervisor.watching import Look, Scanner, Watcher
 from anabranch_server.supervisor.workers import Pool
 from anabranch_wire.errors import AnabranchError
 
@@ -110,7 +111,9 @@ class SupervisorProcess:
             self._surroundings(), config.repository.models, config.repository.settle_s
         )
         self._watcher = self._new_watcher()
-        self._models = ModelAdministration(self._keeping, self._watcher.look, boot.incarnation)
+        self._remote = None if config.repository.url is None else SourceCounts()
+        self._source = self._new_source()
+        self._models = ModelAdministration(self._keeping, self._look, boot.incarnation)
         self._announcement = Announcement(boot, os.getpid())
         self._overview = Overview(
             self._pool,
@@ -256,8 +259,20 @@ class SupervisorProcess:
         if self._overview.has_been_ready:  # under an earlier supervisor
             self._transactions.serve(has_been_ready=True)
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._keeping.run(self._watcher))
+            group.create_task(self._watch())
             group.create_task(self._after_first_look())
+
+    async def _watch(self) -> None:
+        """Look at the repository now and then, and whenever its source has news."""
+        await self._source.begin()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._keeping.run(self._watcher))
+            group.create_task(self._source.run())
+
+    async def _look(self) -> Look:
+        """Look at the repository as it is now, wherever it is."""
+        await self._source.refresh()
+        return await self._watcher.look()
 
     async def _after_first_look(self) -> None:
         await self._keeping.first_look_done.wait()
@@ -307,6 +322,10 @@ class SupervisorProcess:
         scanner = Scanner(repository.path, repository.models, repository.settle_s)
         return Watcher(scanner, self._config.watch.poll_s, self._keeping.take, time.time)
 
+    def _new_source(self) -> Source:
+        config = self._config
+        return new_source(config.repository, config.watch, self._watcher.poke, self._remote)
+
     def _counted(self) -> Iterator[Series]:
         """Yield what workers have counted, those that died included."""
         for worker in self._pool:
@@ -329,4 +348,5 @@ class SupervisorProcess:
                 "loader": self._loader.pid,
             },
             version=self._version,
+            remote=self._remote,
         )

@@ -17,6 +17,7 @@ from anabranch_server.metrics import METRICS, Value, exposition, process_figures
 from anabranch_server.metrics.sums import added_up
 from anabranch_server.metrics.totals import EXITED, Totals
 from anabranch_server.processes.plans import StatePlan
+from anabranch_server.sources import SourceCounts
 from anabranch_server.supervisor.effects import KillReason
 from anabranch_server.supervisor.keeper_counts import Durations, ReloadCounts
 from anabranch_server.supervisor.store_values import store_values
@@ -47,6 +48,7 @@ class Sources:
         leases: model -> workers that may read it, and for how long one kept what had passed.
         pids: name of a process that is no worker -> its number, if it is there.
         version: of the server.
+        remote: looks at the repository, where that is on another machine.
     """
 
     pool: Pool
@@ -59,6 +61,7 @@ class Sources:
     leases: Callable[[str], tuple[int, float]]
     pids: Callable[[], Mapping[str, int | None]]
     version: str
+    remote: SourceCounts | None = None
 
 
 class Scrapes:
@@ -103,6 +106,9 @@ class Scrapes:
         for name, plan in plans.items():
             if stores := sources.stores.stores(name):
                 yield from store_values(name, plan, stores, sources.leases(name))
+        if (remote := sources.remote) is not None:
+            yield Value("anabranch_repository_reachable", (), bool(remote.is_reachable))
+            yield Value("anabranch_repository_failures_total", (), remote.failures)
         yield Value("anabranch_build_info", (sources.version, _BACKEND, kernel_isa()), 1)
         pids = {str(worker.id.index): worker.pid for worker in sources.pool}
         for name, pid in {**pids, **sources.pids()}.items():

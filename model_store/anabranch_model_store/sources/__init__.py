@@ -1,0 +1,1 @@
+"""Repositories on other machines: reached by URL, mirrored as a skeleton, fetched when needed."""
