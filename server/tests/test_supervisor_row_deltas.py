@@ -510,6 +510,18 @@ def churned(folder: Path, delta: int) -> RunPlan:
     return write_rows_run(folder, delta, delta, {0: RowChanges(changed, values, fresh - 1000)})
 
 
+def kept(running: Desk) -> tuple[int, ...]:
+    """Return the lengths of what is kept for switches that come and go."""
+    stores, transactions = running.stores, running.transactions
+    model = stores._models["m"]
+    return (
+        len(model.epochs) + len(model.stores),
+        len(stores._tasks),
+        len(transactions._outcomes),
+        transactions.leases("m")[0],
+    )
+
+
 @on_loop
 async def test_hundreds_of_deltas_with_other_keys_leave_the_store_as_large_as_it_was(
     tmp_path: Path,
@@ -532,6 +544,7 @@ async def test_hundreds_of_deltas_with_other_keys_leave_the_store_as_large_as_it
             worker.heard.clear()
             table = (await store.stats())[0]
             sizes.append((table.live_keys, table.arena_used, table.retired_rows, table.slots))
+            assert kept(running) == (2, 0, 0, 1)
 
         assert list(store.numbers) == [1]
         assert max(size[0] for size in sizes) == ROWS + 3

@@ -9,15 +9,18 @@ from typing import Final
 
 from anabranch_server.processes.boot import Boot
 from anabranch_server.processes.messages import Prepare
+from anabranch_server.processes.plans import StatePlan
 from anabranch_server.supervisor import process, start
-from anabranch_server.supervisor.effects import Decide, Effect, Publish, Send
+from anabranch_server.supervisor.effects import Change, Decide, Effect, Publish, Send
+from anabranch_server.supervisor.participants import Draft
+from anabranch_server.supervisor.stores import Stores
 from anabranch_server.supervisor.transactions import Transactions
 
 __all__ = ["STEPS"]
 
-STEPS: Final = ("asking", "asked", "agreed", "decided", "published")
-"""In a switch: before the first worker is asked and after the last one was, when all are prepared,
-when it is durable, when the word is stored."""
+STEPS: Final = ("staged", "asking", "asked", "agreed", "durable", "decided", "published")
+"""In a switch: when rows are staged, before the first worker is asked and after the last one was,
+when all are prepared, when it is durable, when rows are applied, when the word is stored."""
 
 _run_dir = Path()
 
@@ -47,6 +50,17 @@ class _MortalTransactions(Transactions):
             _die_at("published")
 
 
+class _MortalStores(Stores):
+    async def prepare(self, draft: Draft) -> StatePlan | None:
+        state = await super().prepare(draft)
+        _die_at("staged")
+        return state
+
+    async def apply(self, change: Change) -> None:
+        _die_at("durable")
+        await super().apply(change)
+
+
 class _MortalProcess(process.SupervisorProcess):
     def __init__(self, boot: Boot) -> None:
         global _run_dir
@@ -55,6 +69,7 @@ class _MortalProcess(process.SupervisorProcess):
 
 
 if __name__ == "__main__":
+    setattr(process, "Stores", _MortalStores)  # noqa: B010 - not exported
     setattr(process, "Transactions", _MortalTransactions)  # noqa: B010 - not exported
     setattr(start, "SupervisorProcess", _MortalProcess)  # noqa: B010
     start.run_supervisor(sys.argv)
