@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from onnx.external_data_helper import convert_model_to_external_data
 
+from anabranch_model_store.deltas.faults import DeltaCorrupt
 from anabranch_model_store.deltas.graph_trials import UpdateTrial
 from anabranch_model_store.deltas.targets import DeltaTarget, RowChanges
 from anabranch_model_store.deltas.weight_files import read_weights
@@ -21,7 +22,7 @@ from anabranch_model_store.deltas.weight_places import WeightPlaces
 from anabranch_runtime.backends.ort_runner import OrtModelRunner
 from anabranch_runtime.models import DenseModel
 from anabranch_testing.delta_targets import Arrays, DeltaShop, answers, patched, row_changes
-from anabranch_wire.errors import AnabranchError, Corrupt, InvalidInput
+from anabranch_wire.errors import Corrupt, InvalidInput
 
 RANK = """rank (int64[N] item, float[N, 10] x) => (float[N, 1] score)
 { i = Gather(items, item) all = Concat <axis: int = 1> (x, i)
@@ -208,7 +209,7 @@ def test_short_floats_keep_their_type_and_rows_are_rounded_to_it(shop: DeltaShop
     with pytest.raises(InvalidInput, match="'w' is float32; expected float16"):
         shop.apply(target, {"w": np.ones(4, np.float32)})
     huge = {"items": [row_changes([0], np.full((1, 4), 1e6))]}
-    with pytest.raises(AnabranchError, match=r"1000000\.0 is too large for float16"):
+    with pytest.raises(DeltaCorrupt, match=r"1000000\.0 is too large for float16"):
         shop.apply(target, rows=huge)
     shop.apply(allowing(target), rows=huge)
 
@@ -226,7 +227,7 @@ def test_a_graph_that_makes_nothing_but_nan_is_refused_unless_that_is_allowed(
     target = publish(shop, ROOT, {"w": np.ones(3, np.float32)}, "")
     below = np.full(3, -1e9, np.float32)
 
-    with pytest.raises(AnabranchError, match="output 'y' is NaN for each of"):
+    with pytest.raises(DeltaCorrupt, match="output 'y' is NaN for each of"):
         shop.apply(target, {"w": below})
 
     made, _ = shop.apply(allowing(target), {"w": below})

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anabranch_model_store.cut_parts import opened_parts
+from anabranch_model_store.deltas.faults import DeltaCorrupt
 from anabranch_model_store.deltas.targets import DeltaTarget
 from anabranch_model_store.optimized_forms import same_answers
 from anabranch_runtime.backends.ort_runner import OrtModelRunner
 from anabranch_runtime.models import DenseModel
-from anabranch_wire.errors import InvalidInput
 
 __all__ = ["UpdateTrial"]
 
@@ -57,16 +57,17 @@ class UpdateTrial:
         """Check that some example has an answer in every output.
 
         Raises:
-            InvalidInput: an output is NaN throughout, in every example, and the model's
+            DeltaCorrupt: an output is NaN throughout, in every example, and the model's
                 serving.yaml does not allow that.
         """
         if not answers or self._target.deployment.deltas.non_finite == "allow":
             return
         for name in answers[0]:
             if all(_is_nothing(each[name]) for each in answers):
-                raise InvalidInput(
+                raise DeltaCorrupt(
+                    "non_finite",
                     f"with its weights, output {name!r} is NaN for each of {len(answers)} example "
-                    "requests (deltas.non_finite: refuse)"
+                    "requests (serving.yaml: deltas.non_finite: allow lets it in)",
                 )
 
     def _inputs(self, model: DenseModel) -> Iterator[dict[str, Array]]:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anabranch_model_store.built_graphs import BuiltGraphs
+from anabranch_model_store.deltas.faults import DeltaCorrupt
 from anabranch_model_store.deltas.graph_splicing import write_graph_with
 from anabranch_model_store.deltas.graph_trials import UpdateTrial
 from anabranch_model_store.deltas.targets import DeltaTarget, GraphFiles, RowChanges, WeightChanges
@@ -67,8 +68,9 @@ def updated_graphs(
         weights: where weights are kept.
 
     Raises:
-        InvalidInput: a change fits no weight, or with it a graph makes nothing but NaN of every
-            example (`deltas.non_finite: refuse`).
+        InvalidInput: a change fits no weight.
+        DeltaCorrupt: with it, a graph makes nothing but NaN of every example, or a number is too
+            large for its type (`deltas.non_finite: refuse`).
         Corrupt, NotFound: a file of the version or of the cache folder is not what it was.
         Unavailable: a file cannot be read, or the cache folder not be written.
     """
@@ -105,6 +107,7 @@ def _with_rows(
 
     Raises:
         InvalidInput: rows do not fit.
+        DeltaCorrupt: a number is too large.
     """
     made = whole.copy()
     for change in changes:
@@ -119,9 +122,10 @@ def _with_rows(
             values = change.values.astype(made.dtype)
         lost = np.isfinite(change.values) & ~np.isfinite(values)
         if is_strict and lost.any():
-            raise InvalidInput(
+            raise DeltaCorrupt(
+                "non_finite",
                 f"table {place.name!r}: {change.values[lost][0]} is too large for {made.dtype}, "
-                "which its rows are (deltas.non_finite: refuse)"
+                "which its rows are (serving.yaml: deltas.non_finite: allow lets it in)",
             )
         made[change.keys] = values
     return made
