@@ -105,6 +105,15 @@ def test_a_number_that_is_skipped_does_not_hide_the_next(version: Path) -> None:
     assert eyes.look().ranges == ((1, 1), (3, 3), (7, 7))
 
 
+def test_what_comes_with_others_but_after_a_gap_is_seen_at_once(version: Path) -> None:
+    eyes = Eyes(version)
+    write_delta(version, 1)
+    eyes.look()
+    for number in (2, 4, 7):
+        write_delta(version, number)
+    assert eyes.look().ranges == ((1, 2), (4, 4), (7, 7))
+
+
 def test_what_is_taken_away_counts_no_more(version: Path) -> None:
     eyes = Eyes(version)
     for number in (1, 2, 3):
@@ -219,9 +228,9 @@ def test_a_look_costs_a_few_calls_however_many_deltas_there_are(
         assert calls["scandir"] == 0
         assert calls["stat"] <= 12
 
-    write_delta(version, many + 5)  # another one is missing: the folder is listed, once
+    write_delta(version, many + 50)  # far ahead: the folder is listed, once
     with counted(monkeypatch) as calls:
-        assert eyes.look().ranges == ((1, many + 3), (many + 5, many + 5))
+        assert eyes.look().ranges == ((1, many + 3), (many + 50, many + 50))
         eyes.look()
     assert calls["scandir"] == 1
     assert calls["stat"] <= 24

@@ -35,6 +35,7 @@ _RELIST_S: Final = 60.0
 """The time of a folder that changes all the time does not tell one change from another."""
 _ASKED: Final = 4
 """Unpublished folders at either end that a look asks for: a dead attempt leaves one for ever."""
+_AHEAD: Final = 3
 _READ: Final = 16
 """New deltas of one look that are read; of more, only the newest."""
 _JUMPS: Final = 16
@@ -90,8 +91,9 @@ class DeltaWatch:
             return self._seen
         self.are_there = True
         before = self._ranges
-        fresh = self._probe()
-        is_explained = found == self._mark or bool(fresh)
+        has_changed = found != self._mark
+        fresh = self._probe(_AHEAD if has_changed else 0)
+        is_explained = not has_changed or bool(fresh)
         self._mark = found
         if not is_explained or self._is_stale(found, now_s):
             self._list(found, now_s, wall_s)
@@ -100,16 +102,23 @@ class DeltaWatch:
 
     # --- which there are ------------------------------------------------------------------------
 
-    def _probe(self) -> list[int]:
-        """Ask for what comes next; returns the numbers whose folder is new."""
+    def _probe(self, ahead: int) -> list[int]:
+        """Ask for what comes next, also `ahead` numbers beyond one that is missing.
+
+        Returns:
+            The numbers whose folder is new.
+        """
         waiting = sorted(self._open)
         for number in {*waiting[:_ASKED], *waiting[-_ASKED:]}:
             self._ask(number)
         fresh = []
-        number = max(self._newest, max(self._open, default=0)) + 1
-        while os.path.isdir(self._folder(number)):
-            fresh.append(number)
-            self._ask(number)
+        last = max(self._newest, max(self._open, default=0))
+        number = last + 1
+        while number <= last + 1 + ahead:
+            if os.path.isdir(self._folder(number)):
+                fresh.append(number)
+                self._ask(number)
+                last = number
             number += 1
         return fresh
 
