@@ -26,25 +26,25 @@ _KEYS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Asked:
-    """A request that was answered.
+    """A request.
 
     Attributes:
         method: of HTTP.
         key: of the object; "" where it was about the bucket.
         query: what stood behind the `?`.
         range: which bytes of the object were asked for; "" for all.
-        status: of the answer.
-        bytes: of the answer's body that were sent.
+        status: of the answer; 0 until there is one.
+        bytes: of the answer's body that have been sent.
     """
 
     method: str
     key: str
     query: str
     range: str
-    status: int
-    bytes: int
+    status: int = 0
+    bytes: int = 0
 
 
 @dataclass
@@ -101,33 +101,25 @@ class S3Server:
         )
 
     def _answer(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterator[bytes]:
-        told: list[str] = []
+        asked = Asked(
+            environ["REQUEST_METHOD"],
+            environ["PATH_INFO"].removeprefix(f"/{self.bucket}").removeprefix("/"),
+            environ["QUERY_STRING"],
+            environ.get("HTTP_RANGE", ""),
+        )
+        self.asked.append(asked)
 
         def note(status: str, headers: list[tuple[str, str]], *rest: object) -> object:
-            told.append(status)
+            asked.status = int(status.split()[0])
             return start(status, headers, *rest)
 
-        sent = 0
-        try:
-            for block in self._app(environ, note):
-                for begin in range(0, len(block), 1 << 16):
-                    if self.chunk_s:
-                        time.sleep(self.chunk_s)
-                    piece = block[begin : begin + (1 << 16)]
-                    yield piece
-                    sent += len(piece)
-        finally:
-            key = environ["PATH_INFO"].removeprefix(f"/{self.bucket}").removeprefix("/")
-            self.asked.append(
-                Asked(
-                    environ["REQUEST_METHOD"],
-                    key,
-                    environ["QUERY_STRING"],
-                    environ.get("HTTP_RANGE", ""),
-                    int(told[0].split()[0]) if told else 0,
-                    sent,
-                )
-            )
+        for block in self._app(environ, note):
+            for begin in range(0, len(block), 1 << 16):
+                if self.chunk_s:
+                    time.sleep(self.chunk_s)
+                piece = block[begin : begin + (1 << 16)]
+                asked.bytes += len(piece)
+                yield piece
 
 
 @contextmanager
