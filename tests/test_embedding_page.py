@@ -16,7 +16,7 @@ from anabranch_testing.pages import at, blocks, run
 from anabranch_testing.servers import RunningServer, started_server
 
 PAGE = "docs/embedding_models.md"
-EXPORT, PUBLISH, TRITON = blocks(PAGE, "python")
+EXPORT, PUBLISH, TRITON, UPDATE = blocks(PAGE, "python")
 MEANING, SEVERAL = blocks(PAGE, "yaml")
 SERVE, LOOK, CURL = blocks(PAGE, "")
 
@@ -81,3 +81,14 @@ def test_the_version_and_its_rows_are_shown(folder: Path) -> None:
 
     assert all(name in run(inspect.split(), folder) for name in ("users", "items", "tags"))
     assert len(run(rows.split(), folder).splitlines()) >= 2
+
+
+def test_a_delta_is_published_as_shown(folder: Path, tmp_path: Path) -> None:
+    version = Path("models/ctr/1")
+    shutil.copytree(folder / version, tmp_path / version)
+
+    assert run([sys.executable, "-c", UPDATE], tmp_path) == "1\n"
+
+    delta = json.loads((tmp_path / version / "deltas/00000001/delta.json").read_bytes())
+    (table,) = delta["tables"]
+    assert (table["name"], table["upserts"], table["deletes"]) == ("items", 2, 1)
