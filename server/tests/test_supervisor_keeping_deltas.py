@@ -497,6 +497,26 @@ async def test_rollback_to_a_retained_delta_needs_no_loader_and_survives_restart
 
 
 @on_loop
+async def test_after_a_rollback_deltas_go_on_from_the_newest_one_that_was_served(
+    root: Path, state: Path
+) -> None:
+    """Its rows are in memory, so that only what follows is read and changed."""
+    write_version(root / "m", 1)
+    async with kept_server(root, state) as server:
+        for delta in (1, 2, 3):
+            publish(root, 1, delta)
+            await server.look()
+        await server.admin.act("rollback", "m", ActionRequest(version=1, delta=2))
+        publish(root, 1, 4)
+        await server.look()
+        server.named_loader.read.clear()
+
+        await server.admin.act("unpin", "m", ActionRequest())
+
+        assert (snapshot(server), server.named_loader.read) == ("1+4", [4])
+
+
+@on_loop
 async def test_rollback_to_any_delta_goes_by_the_version_as_published(
     root: Path, state: Path
 ) -> None:

@@ -163,7 +163,9 @@ class Loads:
             shelf.move(number, known, Work())
             return None
         version = None if seen is None else seen.versions.get(number)
-        start = now if delta > now.delta else shelf.retained.before(now, delta)
+        start = shelf.retained.before(now, delta)
+        if now.delta < delta and (start is None or start.delta < now.delta):
+            start = now  # else, after a rollback, what was left: the rows in memory are there still
         if seen is None or version is None or start is None:
             error = await self.obtain(number, seen, wish)
             if error is not None:  # not over and over
