@@ -1,6 +1,7 @@
 """Deltas of a version with a store, applied from real files: what comes out, what is refused."""
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -299,6 +300,19 @@ def test_a_bad_first_delta_leaves_everything_as_it_was(shop: Shop) -> None:
     assert found.target is shop.target
     assert found.newest is None
     refused(found, 1, "unknown_table", Conflict, "'nothing'")
+
+
+def test_a_delta_that_takes_the_number_of_a_bad_one_brings_its_own_rows(shop: Shop) -> None:
+    shop.writer.write(1, emb({1: [1, 1]}))
+    shop.writer.write(2, emb({2: [2, 2]}), dense={"nothing": np.ones(3, np.float32)})
+    refused(shop.apply(2), 2, "unknown_table", Conflict, "'nothing'")
+    shutil.rmtree(shop.writer.attempt(2).parent)
+    shop.writer.write(2, emb({2: [4, 4]}))
+
+    found = shop.apply(2)
+
+    assert found.fault is None
+    assert rows_of(*found.target.runs) == {1: [1, 1], 2: [4, 4]}
 
 
 def test_a_bad_delta_is_passed_where_a_later_one_holds_what_it_held(shop: Shop) -> None:

@@ -103,6 +103,8 @@ def apply_deltas(
                 return AppliedDeltas(target, fault=attempt.fault)
             return attempt.result(reached)
         except Stopped as stop:
+            # Another delta may take its number; what was made of this one is not for it.
+            caches.runs.forget(target.identity, target.snapshot.delta, stop.fault.sequence)
             if stop.is_final:
                 return AppliedDeltas(target, fault=stop.fault)
             published.faults[stop.fault.sequence] = stop.fault  # and begin again without it

@@ -127,6 +127,18 @@ class RunCache:
 
         return self.put(head, [file.tables for file in files], next_range)
 
+    def forget(self, identity: str, applied: int, sequence: int) -> None:
+        """Remove the runs that a delta is part of, and no delta that is applied.
+
+        Args:
+            identity: of the version.
+            applied: the newest delta that is applied.
+            sequence: the delta.
+        """
+        for run in _runs(self._place(identity)):
+            if applied < run.first <= sequence <= run.last:
+                self._remove(run.path)
+
     def prune(self, in_use: Collection[str]) -> None:
         """Remove half-made runs, those that longer ones hold, and what was used longest ago.
 
