@@ -10,6 +10,7 @@ from typing import Literal, Protocol
 
 from anabranch_server.config import LogLevel
 from anabranch_server.describe import IndexEntry, ModelView, WorkerView
+from anabranch_server.describe.differences import DifferenceView
 
 __all__ = [
     "Action",
@@ -212,6 +213,18 @@ class Administration(Protocol):
             NotFound: there is no such model, or it has no such table.
             InvalidInput: a key has more than 64 bits.
             Unavailable: the tables are being made anew.
+        """
+        ...
+
+    async def diff(self, model: str, before: str, after: str) -> DifferenceView:
+        """Return what differs between two snapshots of a model that lie in the repository.
+
+        Raises:
+            InvalidInput: one is no snapshot.
+            NotFound: there is no such model or snapshot.
+            Conflict: another comparison is at work.
+            DeadlineExceeded: it takes too long.
+            AnabranchError: files cannot be read.
         """
         ...
 

@@ -12,6 +12,11 @@ from fastapi import FastAPI
 from anabranch_server.administration import ActionRequest, TableView
 from anabranch_server.app import create_admin_app
 from anabranch_server.describe import WorkerView
+from anabranch_server.describe.differences import (
+    DifferenceView,
+    TableDifferenceView,
+    WeightDifferenceView,
+)
 from anabranch_testing.administrations import MemoryAdministration, model_view
 from anabranch_testing.asgi import fetch
 from anabranch_wire.errors import Conflict, InvalidInput, NotFound
@@ -278,18 +283,27 @@ def test_a_trace_is_chromes_json(app: FastAPI) -> None:
         assert send(app, "POST", f"/admin/v1/trace?seconds={seconds}").status_code == 400
 
 
-@pytest.mark.parametrize(
-    ("method", "place"),
-    [
-        ("PUT", "traffic"),
-        ("GET", "diff?a=42&b=42%2B17"),
-    ],
-)
-def test_what_is_to_come_says_so(app: FastAPI, method: str, place: str) -> None:
-    response = fetch(app, f"/admin/v1/models/scale/{place}", method=method)
+def test_what_is_to_come_says_so(app: FastAPI) -> None:
+    response = fetch(app, "/admin/v1/models/scale/traffic", method="PUT")
 
     assert response.status_code == 501
     assert "yet" in response.json()["error"]
+
+
+def test_snapshots_of_a_model_are_compared(
+    administration: MemoryAdministration, app: FastAPI
+) -> None:
+    found = DifferenceView(
+        [TableDifferenceView("emb", 1, 2, 3, 0.5)], [WeightDifferenceView("w", 4, None)]
+    )
+    administration.differences["scale", "42", "42+17"] = found
+
+    answer = fetch(app, "/admin/v1/models/scale/diff?a=42&b=42%2B17")
+
+    assert answer.json() == dataclasses.asdict(found)
+    assert fetch(app, "/admin/v1/models/scale/diff?a=42&b=43").status_code == 404
+    assert fetch(app, "/admin/v1/models/scale/diff?a=42").status_code == 400
+    assert fetch(app, "/admin/v1/models/none/diff?a=42&b=43").status_code == 404
 
 
 def test_tables_are_those_of_the_model(administration: MemoryAdministration, app: FastAPI) -> None:

@@ -39,13 +39,14 @@ class Answer:
         return f"HTTP {self.status}"
 
 
-def call(url: str, path: str, body: bytes | None = None) -> Answer:
+def call(url: str, path: str, body: bytes | None = None, timeout_s: float = _TIMEOUT_S) -> Answer:
     """Ask a server and return its answer.
 
     Args:
         url: of the server, `http://host:port`.
         path: of the route.
         body: JSON to post; None to get.
+        timeout_s: how long the server may be silent.
 
     Raises:
         InvalidInput: the URL is not one of a server.
@@ -58,7 +59,7 @@ def call(url: str, path: str, body: bytes | None = None) -> Answer:
         host, port, parts = None, None, urlsplit("")
     if parts.scheme != "http" or not host or parts.path.strip("/"):
         raise InvalidInput(f"URL {url!r}: expected http://HOST:PORT")
-    connection = http.client.HTTPConnection(host, port, timeout=_TIMEOUT_S)
+    connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
     try:
         if body is None:
             connection.request("GET", path)

@@ -14,6 +14,8 @@ from anabranch_server.administration import (
 )
 from anabranch_server.config import LogConfig, LogLevel
 from anabranch_server.describe import IndexEntry, ModelView, WorkerView
+from anabranch_server.describe.differences import DifferenceView
+from anabranch_server.differences import Comparer
 from anabranch_server.logs import set_log_level
 from anabranch_server.processes.messages import SetLog
 from anabranch_server.supervisor.models import ModelAdministration
@@ -58,6 +60,7 @@ class Administrator:
         self._record = record
         self._shown = shown
         self._log_view = LogView(logs.level, logs.access)
+        self._comparer = Comparer()
 
     def models(self) -> list[ModelView]:
         """See `Administration`."""
@@ -96,6 +99,10 @@ class Administrator:
         """See `Administration`."""
         self._models.model(model)
         return await self._tables.rows(model, table, keys)
+
+    async def diff(self, model: str, before: str, after: str) -> DifferenceView:
+        """See `Administration`."""
+        return await self._comparer.compare(self._models.folder(model), before, after)
 
     def workers(self) -> Sequence[WorkerView]:
         """See `Administration`."""

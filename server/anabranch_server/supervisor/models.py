@@ -1,6 +1,7 @@
 """What admin doors may ask about models: the half of `Administration` that keepers answer."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 
 from anabranch_server.administration import Action, ActionRequest, OperationView
 from anabranch_server.describe import IndexEntry, ModelView
@@ -43,6 +44,17 @@ class ModelAdministration:
             NotFound: there is no such model.
         """
         return model_view(self._keeping.keeper(name).kept)
+
+    def folder(self, name: str) -> Path:
+        """Return where a model lies.
+
+        Raises:
+            NotFound: there is no such model, or none in the repository any more.
+        """
+        seen = self._keeping.keeper(name).kept.seen
+        if seen is None:
+            raise NotFound(f"model {name!r} is not in the repository any more")
+        return seen.path
 
     def index(self, *, only_ready: bool) -> list[IndexEntry]:
         """Return every version by model name, then number, with its state and the reason."""

@@ -16,6 +16,7 @@ from anabranch_server.administration import (
 )
 from anabranch_server.config import LogLevel
 from anabranch_server.describe import FailureView, IndexEntry, ModelView, VersionView, WorkerView
+from anabranch_server.describe.differences import DifferenceView
 from anabranch_wire.errors import AnabranchError, Conflict, InvalidInput, NotFound, Unavailable
 
 __all__ = ["MemoryAdministration", "model_view"]
@@ -53,6 +54,7 @@ class MemoryAdministration:
         gate: where set, actions end only once it is.
         kept_tables: model name -> its tables.
         kept_rows: model name and table -> key -> row.
+        differences: model name and two snapshots -> what differs.
     """
 
     known: dict[str, ModelView] = field(default_factory=dict)
@@ -65,6 +67,7 @@ class MemoryAdministration:
     gate: asyncio.Event | None = None
     kept_tables: dict[str, list[TableView]] = field(default_factory=dict)
     kept_rows: dict[tuple[str, str], dict[int, list[float]]] = field(default_factory=dict)
+    differences: dict[tuple[str, str, str], DifferenceView] = field(default_factory=dict)
     logged: LogView = field(default_factory=lambda: LogView("info", False))
     made: dict[str, OperationView] = field(default_factory=dict)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
@@ -158,6 +161,14 @@ class MemoryAdministration:
             raise NotFound(f"model {model!r} has no table {table!r}")
         known = self.kept_rows[model, table]
         return [RowView(key, key in known, known.get(key, []), 1.0) for key in keys]
+
+    async def diff(self, model: str, before: str, after: str) -> DifferenceView:
+        """See `Administration`."""
+        self.model(model)
+        found = self.differences.get((model, before, after))
+        if found is None:
+            raise NotFound(f"model {model!r} has no snapshot {before!r} or {after!r}")
+        return found
 
     def operation(self, identity: str) -> OperationView:
         """See `Administration`."""

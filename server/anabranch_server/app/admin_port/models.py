@@ -72,16 +72,6 @@ def _add_what_is_to_come(app: FastAPI) -> None:
         await read_body(request, msgspec.Raw)
         raise Unsupported("splitting traffic by call is not supported yet: use labels")
 
-    async def diff() -> None:
-        raise Unsupported("comparing snapshots is not supported yet")
-
-    for place, method, endpoint in (
-        ("traffic", "PUT", traffic),
-        ("diff", "GET", diff),
-    ):
-        app.add_api_route(
-            f"/admin/v1/models/{{model}}/{place}",
-            endpoint,
-            methods=[method],
-            include_in_schema=False,
-        )
+    app.add_api_route(
+        "/admin/v1/models/{model}/traffic", traffic, methods=["PUT"], include_in_schema=False
+    )

@@ -1,4 +1,4 @@
-"""Tables and rows: what lookups of a model read."""
+"""Tables and rows: what lookups of a model read, and what snapshots change of them."""
 
 from dataclasses import dataclass
 from typing import Annotated, Final
@@ -7,7 +7,17 @@ from fastapi import FastAPI, Query
 
 from anabranch_server.administration import Administration, RowView, TableView
 from anabranch_server.app.openapi import error_responses
-from anabranch_wire.errors import InvalidInput, NotFound, Unavailable
+from anabranch_server.describe.differences import DifferenceView
+from anabranch_wire.errors import (
+    Conflict,
+    Corrupt,
+    DeadlineExceeded,
+    InvalidInput,
+    NotFound,
+    TooLarge,
+    Unavailable,
+    Unsupported,
+)
 
 __all__ = ["add_tables"]
 
@@ -69,3 +79,29 @@ def add_tables(app: FastAPI, administration: Administration) -> None:
         ],
     ) -> Rows:
         return Rows(list(await administration.rows(model, table, key)))
+
+    @app.get(
+        "/admin/v1/models/{model}/diff",
+        tags=["Tables"],
+        summary="What differs between two snapshots",
+        description="Rows that the second one has added, changed and removed, table by table, and "
+        "other weights that changed. Read from the repository, as published; that takes a while "
+        "for large tables, five minutes at most. One comparison is at work at a time.",
+        operation_id="diff",
+        responses=error_responses(
+            InvalidInput,
+            NotFound,
+            Conflict,
+            TooLarge,
+            Corrupt,
+            Unsupported,
+            Unavailable,
+            DeadlineExceeded,
+        ),
+    )
+    async def diff(
+        model: str,
+        a: Annotated[str, Query(description="The first snapshot, such as 42.")],
+        b: Annotated[str, Query(description="The second one, such as 42+17 (sent as 42%2B17).")],
+    ) -> DifferenceView:
+        return await administration.diff(model, a, b)

@@ -1,0 +1,107 @@
+"""`anabranch diff A B`, `anabranch diff MODEL A B`."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final
+
+import typer
+
+__all__ = ["diff"]
+
+_WAIT_S: Final = 330.0
+"""A little more than a server takes at most."""
+
+
+def diff(
+    places: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[DIR/MODEL] A B",
+            help="Two snapshots as DIR/MODEL/42 or DIR/MODEL/42+17; or the folder of a model (with "
+            "--admin its name), and two snapshots of it as 42 or 42+17.",
+        ),
+    ],
+    admin: Annotated[
+        str | None, typer.Option(help="Ask the server with this admin port.", show_default=False)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show which rows and weights differ between two snapshots of a model, or of two models."""
+    from anabranch_server.commands.output import fail, print_json
+    from anabranch_wire.errors import AnabranchError, InvalidInput
+
+    if len(places) not in (2, 3):
+        fail(f"expected A B or DIR/MODEL A B, found {len(places)} arguments", code=2)
+    try:
+        shown = _read(places) if admin is None else _asked(admin, places)
+    except AnabranchError as error:
+        fail(error.message, code=2 if isinstance(error, InvalidInput) else 1)
+    if as_json:
+        print_json(shown, compact=True)
+    else:
+        _print(shown)
+
+
+def _read(places: Sequence[str]) -> Mapping[str, Any]:
+    """Compare what lies in folders."""
+    from dataclasses import asdict
+
+    from anabranch_model_store.differences.snapshot_places import snapshot_place
+    from anabranch_server.differences.reading import read_difference
+
+    if len(places) == 3:
+        model, *snapshots = places
+        pairs = [(model, one) for one in snapshots]
+    else:
+        found = [snapshot_place(one) for one in places]
+        pairs = [(str(folder), str(snapshot)) for folder, snapshot in found]
+    return asdict(read_difference(*pairs))
+
+
+def _asked(admin: str, places: Sequence[str]) -> Mapping[str, Any]:
+    """Have a server compare snapshots of one of its models."""
+    from urllib.parse import quote, urlencode
+
+    from anabranch_server.commands.following import check_admin, only_model
+    from anabranch_server.commands.http_json import call
+    from anabranch_server.commands.output import fail
+
+    *model, before, after = places
+    name = quote(model[0] if model else only_model(admin), safe="")
+    query = urlencode({"a": before, "b": after})
+    place = f"/admin/v1/models/{name}/diff?{query}"
+    shown = check_admin(admin, call(admin, place, timeout_s=_WAIT_S)).value
+    if not isinstance(shown, dict):
+        fail(f"{admin} does not answer as an anabranch server does")
+    return shown
+
+
+def _print(shown: Mapping[str, Any]) -> None:
+    """Print what differs, and how much does not."""
+    columns = ("added", "changed", "removed")
+    tables = [one for one in shown["tables"] if any(one[name] for name in columns)]
+    dense = [one for one in shown["dense"] if one["changed"]]
+    if tables:
+        _print_table("table", columns, tables)
+    if dense:
+        _print_table("weight", ("changed",), dense)
+    same = len(shown["tables"]) - len(tables), len(shown["dense"]) - len(dense)
+    print(f"the same: {same[0]} tables, {same[1]} other weights")
+
+
+def _print_table(what: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from anabranch_server.trimmed import trimmed_console
+
+    shown = Table(box=None, pad_edge=False, header_style="bold")
+    shown.add_column(what, overflow="fold")
+    for column in (*columns, "norm of the change"):
+        shown.add_column(column, justify="right")
+    for row in rows:
+        norm = row["change_norm"]
+        numbers = [*(f"{row[name]}" for name in columns), "" if norm is None else f"{norm:.6g}"]
+        shown.add_row(Text(row["name"]), *numbers)
+    with trimmed_console(sys.stdout) as console:
+        console.print(shown)
