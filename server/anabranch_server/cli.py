@@ -13,6 +13,7 @@ import typer
 
 from anabranch_server.commands.actions import load, reload, rollback, unload, unpin
 from anabranch_server.commands.demo import demo
+from anabranch_server.commands.diff import diff
 from anabranch_server.commands.doctor import doctor
 from anabranch_server.commands.golden import golden
 from anabranch_server.commands.inspect import inspect
@@ -39,7 +40,7 @@ app = typer.Typer(
 
 _COMMANDS: Final = (
     serve, demo, rank, score, optimize, publish, verify, inspect, status, load, unload, reload,
-    rollback, unpin, doctor,
+    rollback, unpin, diff, doctor,
 )  # fmt: skip
 
 for command in _COMMANDS:
