@@ -43,10 +43,8 @@ from anabranch_model_store.score_plans import check_scores
 from anabranch_model_store.serving_yaml import Deployment
 from anabranch_model_store.store_trials import StoreTrial
 from anabranch_model_store.supported import (
-    check_contents,
     check_deployment,
     check_meaning,
-    has_deltas,
     idle_keys,
     unused_keys,
 )
@@ -156,7 +154,6 @@ def prepare_version(
     meaning = read_meaning(files, folder.path)
     check_meaning(meaning)
     check_deployment(deployment)
-    check_contents(files, deployment)
     on_phase("importing")
     fits: Fits = partial(
         check_fits, max_bytes=deployment.memory.max_bytes, available=available_bytes
@@ -351,5 +348,3 @@ def _notes(
         yield f"serving.yaml: nothing in this release acts on {', '.join(idle)}"
     if files.unlisted:
         yield f"not listed in manifest.json and left alone: {', '.join(files.unlisted[:10])}"
-    if deployment.deltas.apply == "manual" and has_deltas(files):
-        yield "deltas are not applied in this release"

@@ -11,14 +11,11 @@ from typing import Final
 
 from anabranch_model_store.model_yaml import ModelMeaning
 from anabranch_model_store.serving_yaml import Deployment
-from anabranch_model_store.version_files import VersionFiles
 from anabranch_wire.errors import Unsupported
 
 __all__ = [
-    "check_contents",
     "check_deployment",
     "check_meaning",
-    "has_deltas",
     "idle_keys",
     "unused_keys",
 ]
@@ -29,7 +26,6 @@ _IDLE: Final = (
     "executors.buckets",
     "executors.cpu_fallback",
     "traffic.sticky",
-    "deltas.non_finite",
     "deltas.verify",
 )
 """Keys of serving.yaml that tune what this release does not do."""
@@ -51,20 +47,6 @@ def check_deployment(deployment: Deployment) -> None:
         Unsupported: it cannot; the message names the keys.
     """
     _refuse("serving.yaml", _unavailable_deployment(deployment))
-
-
-def check_contents(files: VersionFiles, deployment: Deployment) -> None:
-    """Check that this release can use what lies in a version.
-
-    Raises:
-        Unsupported: something in it would be ignored; the message names it and a remedy.
-    """
-    _refuse("the version", _unavailable_contents(files, deployment))
-
-
-def has_deltas(files: VersionFiles) -> bool:
-    """Whether deltas of the version were published."""
-    return any(files.folder.glob("deltas/*/delta.json"))
 
 
 def unused_keys(meaning: ModelMeaning) -> tuple[str, ...]:
@@ -134,8 +116,3 @@ def _unavailable_deployment(deployment: Deployment) -> Iterator[str]:
         yield "traffic.split"
     if deployment.shadow is not None and deployment.shadow.percent > 0:
         yield "shadow"
-
-
-def _unavailable_contents(files: VersionFiles, deployment: Deployment) -> Iterator[str]:
-    if deployment.deltas.apply == "auto" and has_deltas(files):
-        yield "deltas (set deltas: {apply: manual} in serving.yaml to serve without them)"

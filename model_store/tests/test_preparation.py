@@ -307,7 +307,6 @@ def test_doors_that_are_not_open_yet_are_noted(
     [
         ("1/model.yaml", "calibration: {y: {platt: [1, 0]}}", "model.yaml: not available"),
         ("serving.yaml", "executors: {backend: ort-cuda}", "executors.backend: ort-cuda"),
-        ("1/deltas/00000001/delta.json", "{}", "deltas (set deltas: {apply: manual}"),
     ],
 )
 def test_what_this_release_would_ignore_is_refused(
@@ -317,20 +316,24 @@ def test_what_this_release_would_ignore_is_refused(
     assert message in refusal(repository, runner, Unsupported)
 
 
-def test_golden_requests_and_deltas_may_be_left_out_knowingly(
+def test_golden_requests_may_be_left_out_knowingly(
     repository: Repository, runner: OrtModelRunner
 ) -> None:
-    repository.graph(SCALE).write("1/golden/0000.json", "{}").write(
-        "1/deltas/00000001/delta.json", "{}"
-    )
-    repository.write("serving.yaml", "golden: warn\ndeltas: {apply: manual}")
+    repository.graph(SCALE).write("1/golden/0000.json", "{}")
+    repository.write("serving.yaml", "golden: warn")
     assert repository.prepare(runner).notes == (
-        "deltas are not applied in this release",
         "served though its golden requests fail (golden: warn): golden/0000.json: missing key "
         "'request'",
     )
-    repository.write("serving.yaml", "golden: off\ndeltas: {apply: manual}")
-    assert repository.prepare(runner).notes == ("deltas are not applied in this release",)
+    repository.write("serving.yaml", "golden: off")
+    assert repository.prepare(runner).notes == ()
+
+
+def test_deltas_are_no_part_of_a_version(repository: Repository, runner: OrtModelRunner) -> None:
+    repository.graph(SCALE)
+    identity = repository.prepare(runner).identity
+    repository.write("1/deltas/00000001/delta.json", "{}")
+    assert (repository.prepare(runner).identity, repository.prepare(runner).notes) == (identity, ())
 
 
 def test_a_malformed_golden_request_refuses_its_version(
@@ -379,7 +382,7 @@ def test_a_published_version_is_verified_and_named(tmp_path: Path, runner: OrtMo
     assert prepared.manifest is not None
     assert prepared.identity == published.identity
     assert prepared.meaning.description == "by hand"
-    with (published.path / "model.onnx").open("ab") as file:
+    with (folder.versions[1].path / "model.onnx").open("ab") as file:
         file.write(b"\x00")
     with pytest.raises(Corrupt, match=r"model\.onnx: expected \d+ bytes, found \d+"):
         prepare_version(folder, 1, deployment, runner)

@@ -1,7 +1,6 @@
 """One request of a supervisor: from a version folder to `Found` or `Refused`."""
 
 import logging
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -15,9 +14,10 @@ from anabranch_model_store.yaml_documents import read_yaml
 from anabranch_runtime.backends.ort_runner import OrtModelRunner
 from anabranch_server.loader.building import GraphBuilder
 from anabranch_server.loader.measuring import batch_costs
+from anabranch_server.loader.phases import Phases
 from anabranch_server.loader.row_cache import ByteCount, RowCache
-from anabranch_server.loader.version_plans import version_plan
-from anabranch_server.processes.messages import Found, LoadVersion, Phase, Progress, Refused
+from anabranch_server.loader.version_plans import update_plan, version_plan
+from anabranch_server.processes.messages import Found, LoadVersion, Progress, Refused
 from anabranch_wire.errors import AnabranchError, TooLarge, Unavailable
 from anabranch_wire.manifest import FILE_NAME
 from anabranch_wire.names import ModelName
@@ -46,7 +46,7 @@ def examine(
         rows: keeps the rows that it looks up.
         origin: brings the version's files onto this machine.
     """
-    phases = _Phases(lambda phase: say(Progress(request.number, phase)))
+    phases = Phases(lambda phase: say(Progress(request.number, phase)))
     counting = ByteCount(
         lambda done, total: say(Progress(request.number, "importing", done, total))
     )
@@ -71,7 +71,7 @@ def examine(
         phases.begin("building")
         built = builder.build(prepared, runner)
         phases.begin("warming")
-        plan = version_plan(built, batch_costs(built))
+        plan = version_plan(built, batch_costs(built), update_plan(prepared))
     except OutOfRoom as short:
         return Refused(request.number, TooLarge.__name__, short.message, short.tables)
     except AnabranchError as error:
@@ -95,24 +95,3 @@ def _model_folder(request: LoadVersion, folder: Path) -> ModelFolder:
     return ModelFolder(
         ModelName(request.model), Path(request.model_path), {request.version: version}
     )
-
-
-class _Phases:
-    """How long each phase takes; owned by one call of `examine`."""
-
-    def __init__(self, say: Callable[[Phase], None]) -> None:
-        self._say = say
-        self._now: Phase | None = None
-        self._since_s = 0.0
-        self._ms: dict[str, float] = {}
-
-    def begin(self, phase: Phase) -> None:
-        self.end()
-        self._now, self._since_s = phase, time.monotonic()
-        self._say(phase)
-
-    def end(self) -> dict[str, float]:
-        if self._now is not None:
-            self._ms[self._now] = round((time.monotonic() - self._since_s) * 1e3, 1)
-            self._now = None
-        return self._ms

@@ -3,14 +3,23 @@
 import logging
 import select
 import socket
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from anabranch_server.config import ServeConfig
 from anabranch_server.loader.standing import be_first_to_go, become_idle
 from anabranch_server.logs import configure_logs
 from anabranch_server.processes.boot import Boot
 from anabranch_server.processes.channel import Channel, ChannelClosed
-from anabranch_server.processes.messages import FromSupervisor, LoadVersion, Progress, SetLog
+from anabranch_server.processes.messages import (
+    ApplyDeltas,
+    FromSupervisor,
+    LoadVersion,
+    Progress,
+    SetLog,
+)
+
+if TYPE_CHECKING:
+    from anabranch_server.loader.applying import DeltaDesk
 
 __all__ = ["run_loader"]
 
@@ -30,6 +39,7 @@ def run_loader(boot: Boot, patience_s: float = _PATIENCE_S) -> None:
     waiting = select.poll()
     waiting.register(sock, select.POLLIN)
     is_idle = False
+    deltas = _Deltas(boot.config)
     try:
         while waiting.poll(patience_s * 1e3):
             received = channel.receive()
@@ -39,6 +49,9 @@ def run_loader(boot: Boot, patience_s: float = _PATIENCE_S) -> None:
                 case LoadVersion() as request:
                     is_idle = is_idle or (request.idle and become_idle())
                     _answer(channel, request, boot.config)
+                case ApplyDeltas() as request:
+                    is_idle = is_idle or (request.idle and become_idle())
+                    deltas.answer(channel, request)
                 case SetLog(level=str() as level):
                     logging.getLogger().setLevel(level.upper())
                 case other:
@@ -46,6 +59,7 @@ def run_loader(boot: Boot, patience_s: float = _PATIENCE_S) -> None:
     except ChannelClosed:
         pass  # the supervisor has gone: whatever it asked for is asked again by its successor
     finally:
+        deltas.close()
         channel.close()
 
 
@@ -63,3 +77,26 @@ def _answer(channel: Channel[FromSupervisor], request: LoadVersion, config: Serv
     origin = open_origin(config.repository, cache, request.in_use)
     channel.send(examine(request, channel.send, GraphBuilder(cache), rows, origin))
     channel.flush(_FLUSH_S)
+
+
+class _Deltas:
+    """Answers requests about deltas; what it takes is imported with the first one."""
+
+    def __init__(self, config: ServeConfig) -> None:
+        self._config = config
+        self._desk: DeltaDesk | None = None
+
+    def answer(self, channel: Channel[FromSupervisor], request: ApplyDeltas) -> None:
+        channel.send(Progress(request.number, "fetching"))  # as `_answer` does
+        from anabranch_server.loader.applying import DeltaDesk
+        from anabranch_server.loader.origin import open_origin
+
+        cache = self._config.folders.cache
+        self._desk = self._desk or DeltaDesk(cache)
+        origin = open_origin(self._config.repository, cache, request.in_use)
+        channel.send(self._desk.apply(request, channel.send, origin))
+        channel.flush(_FLUSH_S)
+
+    def close(self) -> None:
+        if self._desk is not None:
+            self._desk.close()

@@ -6,17 +6,21 @@ from pathlib import Path
 from typing import Final
 
 from anabranch_model_store.built_graphs import BuiltGraphs
+from anabranch_model_store.deltas.weight_files import WeightFiles
 from anabranch_model_store.item_cache import ItemCache
 from anabranch_model_store.prepared_stores import StoreSettings
 from anabranch_model_store.segment_cache import SegmentCache
 
-__all__ = ["ByteCount", "RowCache"]
+__all__ = ["ByteCount", "RowCache", "prune_weights"]
 
 _LIMIT_BYTES: Final = 16 << 30
 """Kept of segments that nothing serves, for rollbacks and restarts."""
 
 _GRAPH_BYTES: Final = 1 << 30
 """The same of graphs whose lookups were cut out."""
+
+_WEIGHT_BYTES: Final = 1 << 30
+"""The same of weights that deltas have brought."""
 
 _ITEM_BYTES: Final = 4 << 30
 """The same of item tables."""
@@ -54,6 +58,7 @@ class RowCache:
     """
 
     def __init__(self, cache: Path, reserve: float, limit_bytes: int = _LIMIT_BYTES) -> None:
+        self._cache = cache
         self._segments = SegmentCache(cache / "segments", limit_bytes)
         self._graphs = BuiltGraphs(cache / "cut", _GRAPH_BYTES)
         self._items = ItemCache(cache / "items", _ITEM_BYTES)
@@ -66,9 +71,21 @@ class RowCache:
             in_use: paths of the segments that processes may still be told of, among others.
         """
         self._segments.prune([Path(path) for path in in_use])
-        self._items.prune([Path(path) for path in in_use])
         self._graphs.prune([Path(path).parent for path in in_use])
+        prune_weights(self._cache, in_use)
 
     def settings(self, on_bytes: Callable[[int, int], None]) -> StoreSettings:
         """Return how the rows of a version are prepared."""
         return StoreSettings(self._segments, self._graphs, self._reserve, on_bytes, self._items)
+
+
+def prune_weights(cache: Path, in_use: Collection[str]) -> None:
+    """Keep small what deltas have brought beside rows.
+
+    Args:
+        cache: the server's cache folder.
+        in_use: paths of files that processes may still be told of, among others.
+    """
+    paths = [Path(path) for path in in_use]
+    WeightFiles(cache / "deltas" / "weights", _WEIGHT_BYTES).prune(paths)
+    ItemCache(cache / "items", _ITEM_BYTES).prune(paths)

@@ -21,16 +21,25 @@ from anabranch_server.processes.plans import (
     SplitPlan,
     StorePlan,
     TensorPlan,
+    UpdatePlan,
     VersionPlan,
 )
 from anabranch_wire.plan import encode as encode_plan
 from anabranch_wire.tensors import Datatype, TensorSpec, datatype_of
 
-__all__ = ["version_plan"]
+__all__ = ["update_plan", "version_plan"]
 
 
-def version_plan(prepared: PreparedVersion, costs: Sequence[BatchCost]) -> VersionPlan:
-    """Return what a worker needs to build `prepared`, and what a supervisor shows of it."""
+def version_plan(
+    prepared: PreparedVersion, costs: Sequence[BatchCost], updates: UpdatePlan | None = None
+) -> VersionPlan:
+    """Return what a worker needs to build a version, and what a supervisor shows of it.
+
+    Args:
+        prepared: the version, its graph as workers build it.
+        costs: times of its batches.
+        updates: how deltas reach its graphs; None where they cannot.
+    """
     manifest, model = prepared.manifest, prepared.model
     datatypes = _datatypes(model)
     return VersionPlan(
@@ -60,7 +69,20 @@ def version_plan(prepared: PreparedVersion, costs: Sequence[BatchCost]) -> Versi
         cut=_cut(prepared),
         split=_split(prepared),
         ranking=prepared.ranking,
+        updates=updates,
     )
+
+
+def update_plan(prepared: PreparedVersion) -> UpdatePlan:
+    """Return the graphs that deltas bring new weights to.
+
+    Args:
+        prepared: the version, before any of its graphs was replaced by an optimised form.
+    """
+    cut = prepared.model.cut
+    if cut is None:
+        return UpdatePlan(str(prepared.model.path))
+    return UpdatePlan(str(cut.dense.path), None if cut.user is None else str(cut.user.graph.path))
 
 
 def _cut(prepared: PreparedVersion) -> CutPlan | None:
