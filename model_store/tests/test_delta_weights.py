@@ -19,6 +19,8 @@ from anabranch_model_store.deltas.graph_trials import UpdateTrial
 from anabranch_model_store.deltas.targets import DeltaTarget, RowChanges
 from anabranch_model_store.deltas.weight_files import read_weights
 from anabranch_model_store.deltas.weight_places import WeightPlaces
+from anabranch_model_store.optimized_folders import OptimizeRequest, optimize_folder
+from anabranch_publish import Rows, publish_version
 from anabranch_runtime.backends.ort_runner import OrtModelRunner
 from anabranch_runtime.models import DenseModel
 from anabranch_testing.delta_targets import Arrays, DeltaShop, answers, patched, row_changes
@@ -380,3 +382,94 @@ def test_whatever_changes_the_graph_is_that_of_a_version_with_these_weights(
                         state[name][key] = row
             found = answers(made.model, None, [batch()])[0]["score"]
             np.testing.assert_array_equal(found, expected(shop, state, batch())["score"])
+
+
+LOOKED_UP = """dense (float[N, 2] x, float[N, 4] emb) => (float[N, 1] score)
+{ all = Concat <axis: int = 1> (x, emb) s = MatMul(all, w) score = Add(s, b) }"""
+LOOKUPS = """
+features: [{name: item, side: candidate, type: int64}]
+lookups: [{feature: item, table: items, output: {input: emb, columns: [0, 4]}}]
+tables: {items: {alias: [item_emb]}}
+"""
+
+
+def test_of_a_graph_beside_its_tables_weights_are_brought_and_rows_left_to_the_store(
+    shop: DeltaShop,
+) -> None:
+    made = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {LOOKED_UP}')
+    numbers = {"w": np.ones((6, 1), np.float32), "b": np.zeros(1, np.float32)}
+    for name, array in numbers.items():
+        made.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    onnx.save(made, shop.root / "dense.onnx")
+    (shop.root / "model.yaml").write_text(LOOKUPS)
+    shop.model_folder.mkdir(parents=True)
+    keys = np.array([5, -7, 2**62])
+    publish_version(
+        shop.model_folder,
+        shop.root / "dense.onnx",
+        version=1,
+        model_yaml=shop.root / "model.yaml",
+        tables={"items": Rows(keys, np.ones((3, 4), np.float32))},
+    )
+    target = shop.target()
+    places = WeightPlaces.of(target)
+    assert places.find("items") == places.find("item_emb")
+    assert (places.find("items").table, places.find("items").graph) == (0, ())
+
+    rows = {"items": [row_changes([5], np.zeros((1, 4)), [-7])]}
+    only, _ = shop.apply(target, rows=rows)
+    assert only.model is target.model
+    found, _ = shop.apply(target, {"b": np.ones(1, np.float32)}, rows)
+
+    inputs: Arrays = {"x": np.ones((2, 2), np.float32), "emb": np.ones((2, 4), np.float32)}
+    score = OrtModelRunner(is_optimized=True).run(found.model.path, inputs)["score"]
+    np.testing.assert_array_equal(score, [[7], [7]])
+    assert found.model.lookups is target.model.lookups
+    with pytest.raises(DeltaCorrupt, match="output 'score' is NaN"):
+        shop.apply(target, {"b": np.full(1, np.nan, np.float32)})
+
+
+def test_a_version_that_was_optimised_ahead_takes_weights_by_its_plan(shop: DeltaShop) -> None:
+    source = shop.root / "source"
+    source.mkdir()
+    before = publish(shop, RANK, weights(), CUT)
+    (shop.folder() / "model.onnx").rename(source / "model.onnx")
+    (shop.folder() / "model.yaml").rename(source / "model.yaml")
+    shop.folder().rmdir()
+    request = OptimizeRequest(source / "model.onnx", shop.model_folder / "1", source / "model.yaml")
+    optimize_folder(request, OrtModelRunner())
+    target = shop.target()
+    new = {name: weights(2)[name] for name in ("w", "b")}
+
+    made, _ = shop.apply(target, new)
+    other, _ = shop.apply(before, new)
+
+    inputs = [batch()]
+    found = answers(made.model, target.segment, inputs)[0]["score"]
+    np.testing.assert_array_equal(found, answers(other.model, before.segment, inputs)[0]["score"])
+    with pytest.raises(InvalidInput, match="there is no weight or table 'q'"):
+        WeightPlaces.of(target).find("q")
+
+
+@pytest.mark.parametrize("split", ["auto", "'off'"])
+def test_a_bias_of_a_layer_in_eight_bits_is_brought(shop: DeltaShop, split: str) -> None:
+    graph = RANK.replace("float[N, 10] x", "float[N, 26] x")
+    rng = np.random.default_rng(8)
+    shapes = {"items": (50, 6), "w": (32, 160), "b": (160,), "v": (160, 1)}
+    numbers = {n: rng.normal(scale=0.2, size=s).astype(np.float32) for n, s in shapes.items()}
+    options = f"optimize: {{dense: int8, min_table_bytes: 0, split: {split}, "
+    target = publish(shop, graph, numbers, options + "parity: {max_abs_diff: 0.1}}\n")
+    inputs: Arrays = {
+        "item": np.arange(9),
+        "x": rng.normal(size=(9, 26)).astype(np.float32),
+    }
+    new = {"b": numbers["b"] + 1}
+    with pytest.raises(InvalidInput, match="'w' cannot be updated: a layer holds it in eight bit"):
+        shop.apply(target, {"w": numbers["w"]})
+
+    made, _ = shop.apply(target, new)
+
+    found = answers(made.model, target.segment, [inputs])[0]["score"]
+    np.testing.assert_allclose(found, expected(shop, new, inputs)["score"], atol=0.1)
+    before = answers(target.model, target.segment, [inputs])[0]["score"]
+    assert np.abs(np.asarray(found, np.float64) - np.asarray(before, np.float64)).max() > 0.02
