@@ -64,7 +64,7 @@ class RunningServer:
 
 @contextmanager
 def started_server(
-    repository: Path,
+    repository: Path | str,
     scratch: Path,
     *options: str,
     prefix: Sequence[str] = (),
@@ -74,7 +74,7 @@ def started_server(
     """Serve `repository` on free loopback ports until the block ends.
 
     Args:
-        repository: the model folder.
+        repository: the model folder, or a URL.
         scratch: an empty folder for run, state and cache folders and the log.
         options: more `serve` options.
         prefix: words before the command, such as `taskset -c 0`.

@@ -1,0 +1,112 @@
+"""A server whose repository lies in a real S3 server: versions come, the store goes, a restart."""
+
+import json
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import fsspec
+import httpx
+import pytest
+
+from anabranch_publish import publish_version
+from anabranch_testing.graphs import scale_model
+from anabranch_testing.s3_servers import S3Server, s3_server
+from anabranch_testing.server_processes import wait_until
+from anabranch_testing.servers import RunningServer, started_server
+
+REQUEST = {"inputs": [{"name": "x", "shape": [1, 4], "datatype": "FP32", "data": [1, 1, 1, 1]}]}
+SECRET = "a-secret-that-no-log-may-hold"
+
+
+@pytest.fixture
+def store() -> Iterator[S3Server]:
+    with s3_server() as running:
+        yield running
+
+
+def publish(store: S3Server, scratch: Path, version: int, *, forge: bool = False) -> None:
+    """Publish a version by hand: the manifest last."""
+    (scratch / "drafts").mkdir(exist_ok=True)
+    made = scale_model(scratch / "made").path
+    publish_version(scratch / "drafts" / "ctr", made, version=version)
+    draft = scratch / "drafts" / "ctr" / str(version)
+    files = fsspec.filesystem("s3", skip_instance_cache=True)
+    for path in sorted(draft.iterdir(), key=lambda path: path.name == "manifest.json"):
+        data = path.read_bytes()
+        if forge and path.name == "model.onnx":
+            data = data[:-1] + bytes([data[-1] ^ 1])
+        files.pipe_file(f"{store.url}/live/ctr/{version}/{path.name}", data)
+
+
+def answer(server: RunningServer) -> str:
+    """Return the version that answers."""
+    body = httpx.post(f"http://{server.http}/v2/models/ctr/infer", json=REQUEST).json()
+    assert body["outputs"][0]["data"] == [1111.0]
+    return str(body["model_version"])
+
+
+def figure(server: RunningServer, name: str) -> float:
+    text = httpx.get(f"http://{server.metrics}/metrics").text
+    (line,) = [line for line in text.splitlines() if line.startswith(f"{name} ")]
+    return float(line.split()[1])
+
+
+def serve(store: S3Server, scratch: Path) -> AbstractContextManager[RunningServer]:
+    scratch.mkdir(exist_ok=True)
+    return started_server(f"{store.url}/live", scratch, "--poll-s", "0.2", "--workers", "1")
+
+
+def test_a_repository_in_an_object_store_is_served(store: S3Server, tmp_path: Path) -> None:
+    publish(store, tmp_path, 1)
+    with serve(store, tmp_path / "server") as server:
+        assert answer(server) == "1"
+        assert figure(server, "anabranch_repository_reachable") == 1
+        shown = httpx.get(f"http://{server.admin}/admin/v1/config").json()
+        assert shown["storage_options"] == {}
+
+        publish(store, tmp_path, 2)
+        wait_until(lambda: answer(server) == "2", 60.0, "the new version is served")
+
+        store.go()
+        wait_until(
+            lambda: figure(server, "anabranch_repository_reachable") == 0, 60.0, "the store is gone"
+        )
+        assert answer(server) == "2"
+        reload = httpx.post(f"http://{server.admin}/admin/v1/models/ctr/reload", timeout=60.0)
+        assert reload.json()["state"] == "FAILED"
+        assert "Could not connect" in reload.json()["error"]
+        log = server.log.read_text()
+        assert log.count("repository_unreadable") == 1
+        assert server.stop() == 0
+
+    (tmp_path / "server" / "ready.json").unlink(missing_ok=True)
+    with serve(store, tmp_path / "server") as server:  # the store is down still
+        assert answer(server) == "2"
+        assert "repository_from_cache" in server.log.read_text()
+        store.come()
+        publish(store, tmp_path, 3)
+        told = {"wait_s": 60}
+        reload = httpx.post(
+            f"http://{server.admin}/admin/v1/models/ctr/reload", json=told, timeout=90.0
+        )
+        assert reload.status_code == 200, reload.text
+        assert answer(server) == "3"
+        assert SECRET not in server.log.read_text()
+        document = json.dumps(httpx.get(f"http://{server.admin}/admin/v1/config").json())
+        assert SECRET not in document
+
+
+def test_an_object_that_was_changed_is_refused_and_what_is_served_stays(
+    store: S3Server, tmp_path: Path
+) -> None:
+    publish(store, tmp_path, 1)
+    with serve(store, tmp_path / "server") as server:
+        publish(store, tmp_path, 2, forge=True)
+
+        def last_error() -> str:
+            model = httpx.get(f"http://{server.admin}/admin/v1/models/ctr").json()
+            return str((model["last_error"] or {}).get("error", ""))
+
+        wait_until(lambda: "model.onnx: expected sha256" in last_error(), 60.0, "it is refused")
+        assert answer(server) == "1"
