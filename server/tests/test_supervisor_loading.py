@@ -14,6 +14,7 @@ from anabranch_testing.event_loops import on_loop
 from anabranch_testing.graphs import scale_model
 from anabranch_testing.keepers import KeptServer, kept_server
 from anabranch_testing.loaders import started_loader
+from anabranch_testing.published_deltas import write_delta
 
 
 @asynccontextmanager
@@ -96,6 +97,29 @@ async def test_a_loader_that_gets_no_processor_is_followed_by_one_that_does(tmp_
         publish(tmp_path, 3)
         done = await server.admin.act("load", "m", ActionRequest(version=3, wait_s=60))
         assert done.state == "DONE"
+
+
+@on_loop
+async def test_deltas_that_get_no_processor_are_applied_at_normal_priority_for_a_while(
+    tmp_path: Path,
+) -> None:
+    publish(tmp_path, 1)
+    async with really_kept(tmp_path) as (server, pids):
+        publish(tmp_path, 2)
+        await server.look()
+        assert os.sched_getscheduler(pids[-1]) == os.SCHED_IDLE
+        os.kill(pids[-1], signal.SIGSTOP)  # as if everybody else came first
+        write_delta(tmp_path / "models" / "m" / "2", 1)
+        await server.look()
+        assert server.counts.failures["m", "wrong_base"] == 1  # a loader has looked at it
+        assert len(pids) == 2
+        for _ in range(2):
+            await server.admin.act("reload", "m", ActionRequest(force=True, wait_s=60))
+        assert len(pids) == 2
+        assert os.sched_getscheduler(pids[-1]) == os.SCHED_OTHER
+        publish(tmp_path, 3)
+        await server.look()
+        assert os.sched_getscheduler(pids[-1]) == os.SCHED_IDLE
 
 
 @on_loop

@@ -37,6 +37,10 @@ _FRESH_S: Final = 20.0
 """Well below the time after which a loader without work ends by itself."""
 _ATTEMPTS: Final = 2
 _STARVED_S: Final = 10.0
+_HURRY_S: Final = 0.5
+"""The same of deltas: they are small, and wanted at once."""
+_BUSY_S: Final = 300.0
+"""How long the machine is taken for busy once deltas have starved."""
 _LOOKS: Final = 10
 """How often within the time after which a loader counts as starved it is looked at."""
 
@@ -52,7 +56,8 @@ class LoaderLink:
         start_timeout_s: how long that may take.
         fresh_s: a loader that has been without work for longer is not asked any more.
         starved_s: how long one at the lowest priority may want a processor in vain, before another
-            one begins again at normal priority.
+            one begins again at normal priority; half a second at most where it is at deltas, and
+            those that follow begin at normal priority then.
     """
 
     def __init__(
@@ -70,6 +75,7 @@ class LoaderLink:
         self._loader: _Loader | None = None
         self._attached = asyncio.Event()
         self._number = 0
+        self._busy_until_s = 0.0
 
     @property
     def pid(self) -> int | None:
@@ -162,15 +168,21 @@ class LoaderLink:
         self, request: _Request, on_progress: Callable[[Progress], None]
     ) -> _Answer | None:
         """Return what a loader answers, at normal priority where it gets nowhere else."""
-        loader = await self._fresh_loader()
+        loop, is_small = asyncio.get_running_loop(), isinstance(request, ApplyDeltas)
+        if is_small and loop.time() < self._busy_until_s:
+            request = msgspec.structs.replace(request, idle=False)
+        loader = await self._fresh_loader(may_be_idle=request.idle)
         self._number += 1
         numbered = msgspec.structs.replace(request, number=self._number)
         asking = asyncio.ensure_future(loader.ask(numbered, on_progress))
+        starved_s = min(self._starved_s, _HURRY_S) if is_small else self._starved_s
         if request.idle:
-            await self._watch(loader, asking)
+            await self._watch(loader, asking, starved_s)
         if not asking.cancelled():
             return await asking
         self._loader = None
+        if is_small:
+            self._busy_until_s = loop.time() + _BUSY_S
         _log.warning(
             "every processor is busy: version %d of model %s is looked at at normal priority",
             _version(request),
@@ -179,27 +191,29 @@ class LoaderLink:
                 "event": "load_starved",
                 "model": request.model,
                 "version": _version(request),
-                "after_s": self._starved_s,
+                "after_s": starved_s,
             },
         )
         return await self._ask(msgspec.structs.replace(request, idle=False), on_progress)
 
-    async def _watch(self, loader: "_Loader", asking: asyncio.Future[_Answer | None]) -> None:
+    async def _watch(
+        self, loader: "_Loader", asking: asyncio.Future[_Answer | None], starved_s: float
+    ) -> None:
         """Wait for the answer, and cancel `asking` where the loader starves."""
         loop, starvation = asyncio.get_running_loop(), Starvation(loader.pid)
         try:
             while not asking.done():
-                if starvation.look(loop.time()) >= self._starved_s:
+                if starvation.look(loop.time()) >= starved_s:
                     asking.cancel()
-                await asyncio.wait({asking}, timeout=self._starved_s / _LOOKS)
+                await asyncio.wait({asking}, timeout=starved_s / _LOOKS)
         except asyncio.CancelledError:
             asking.cancel()
             raise
 
-    async def _fresh_loader(self) -> "_Loader":
+    async def _fresh_loader(self, *, may_be_idle: bool) -> "_Loader":
         loader = self._loader
         if loader is not None and not loader.is_dead:
-            if loader.idle_s <= self._fresh_s:
+            if loader.idle_s <= self._fresh_s and (may_be_idle or not loader.is_idle):
                 return loader
             loader.end()
         self._loader = None
@@ -222,6 +236,7 @@ class _Loader:
     def __init__(self, pid: int, channel: int, pidfd: int) -> None:
         self.pid = pid
         self.is_dead = False
+        self.is_idle = False  # at the lowest priority, from which it cannot come back
         self._pidfd = pidfd
         self._loop = asyncio.get_running_loop()
         self._quiet_since_s = self._loop.time()
@@ -243,6 +258,7 @@ class _Loader:
         """Return its answer; None when it died before it gave one."""
         self._answer = self._loop.create_future()
         self._asked = request.number
+        self.is_idle = self.is_idle or request.idle
         self._on_progress = on_progress
         if self.is_dead:
             return None
