@@ -101,6 +101,20 @@ async def test_new_deltas_are_applied_and_switched_to(
 
 
 @on_loop
+async def test_notes_of_deltas_are_said_once(
+    root: Path, state: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_version(root / "m", 1, notes=["rows depend on each other"])
+    async with kept_server(root, state) as server:
+        publish(root, 1, 1, notes=["delta 1: its graph is not optimised"])
+        await server.look()
+        publish(root, 1, 2)
+        await server.look()
+    assert caplog.text.count("rows depend on each other") == 1
+    assert caplog.text.count("version 1: delta 1: its graph is not optimised") == 1
+
+
+@on_loop
 async def test_what_comes_while_one_is_applied_is_applied_together(root: Path, state: Path) -> None:
     write_version(root / "m", 1)
     async with kept_server(root, state) as server:

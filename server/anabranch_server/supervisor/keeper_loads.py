@@ -177,6 +177,7 @@ class Loads:
         applied, error = await self._deltas.apply(start, delta, seen, version, self.on_progress)
         if applied is not None and (applied.version.delta == delta or delta > now.delta):
             shelf.move(number, applied.version, work.with_deltas(applied))
+            self._reports.notes(applied.version, now.notes)
         return error
 
     async def _load_anew(self, request: LoadVersion, version: SeenVersion, max_bytes: int) -> Found:

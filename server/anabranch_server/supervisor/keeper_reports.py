@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Collection
 
 from anabranch_server.load_failures import FailureReason, failure_reason
 from anabranch_server.processes.plans import VersionPlan
@@ -190,9 +191,14 @@ class ReloadReports:
             first = first or of_version(number, error)
         return first
 
-    def notes(self, plan: VersionPlan) -> None:
-        """A version can be served, but not as well as it could be."""
-        for note in plan.notes:
+    def notes(self, plan: VersionPlan, known: Collection[str] = ()) -> None:
+        """A version can be served, but not as well as it could be.
+
+        Args:
+            plan: the version.
+            known: notes that were said before.
+        """
+        for note in (one for one in plan.notes if one not in known):
             _log.warning(
                 "model %s: version %d: %s",
                 self._model,

@@ -225,6 +225,7 @@ def _at_delta(plan: VersionPlan, header: Delta) -> VersionPlan:
         step=header.step,
         event_time=header.event_time if header.event_time is not None else plan.event_time,
         published=header.created,
+        notes=(*plan.notes, *header.extra.get("notes", ())),  # type: ignore[misc]
     )
 
 
