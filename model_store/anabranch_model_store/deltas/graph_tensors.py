@@ -7,7 +7,7 @@ asks for them.
 
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -19,9 +19,10 @@ from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from anabranch_model_store.containment import resolve_file
+from anabranch_model_store.deltas.protobuf_fields import Field, FieldReader
 from anabranch_wire.errors import Corrupt, NotFound, Unavailable
 
-__all__ = ["WEIGHT_TYPES", "External", "Field", "GraphTensor", "GraphTensors", "raw_bytes"]
+__all__ = ["WEIGHT_TYPES", "External", "GraphTensor", "GraphTensors", "raw_bytes"]
 
 Array = NDArray[np.generic]
 
@@ -40,29 +41,6 @@ _GRAPH: Final = 7
 _INITIALIZER: Final = 5
 _DATA_FIELDS: Final = frozenset((4, 5, 6, 7, 9, 10, 11, 13))
 """Fields of TensorProto that hold numbers, or say where they are."""
-_VARINT: Final = 0
-_WINDOW: Final = 1 << 16
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """One field of a protobuf message, as it lies in the file.
-
-    Attributes:
-        number: of the field.
-        kind: its wire type.
-        begin: first byte, its tag.
-        body: first byte of what it holds.
-        end: after its last byte.
-        value: of a varint; 0 for others.
-    """
-
-    number: int
-    kind: int
-    begin: int
-    body: int
-    end: int
-    value: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +65,7 @@ class GraphTensor:
         shape: of it.
         element: its element type, as ONNX numbers them.
         field: of the graph, that holds it.
-        raw: first byte of its numbers in the file; None where they are not there as they are in
-            memory.
+        raw: its field of numbers as they are in memory; None where they are not there so.
         external: where they lie; None where they are in the file.
         kept: its fields that say nothing of its numbers, nor where they are.
     """
@@ -97,7 +74,7 @@ class GraphTensor:
     shape: tuple[int, ...]
     element: int
     field: Field
-    raw: int | None
+    raw: Field | None
     external: External | None
     kept: tuple[Field, ...]
 
@@ -143,13 +120,13 @@ class GraphTensors:
         try:
             with path.open("rb") as file:
                 size = os.fstat(file.fileno()).st_size
-                reading = _Reading(file.fileno(), path.name)
-                graphs = [field for field in reading.fields(0, size) if field.number == _GRAPH]
+                reader = FieldReader(file.fileno(), path.name)
+                graphs = [field for field in reader.fields(0, size) if field.number == _GRAPH]
                 if len(graphs) != 1:
                     raise Corrupt(f"{path.name}: {len(graphs)} graphs; expected one")
                 found = [
-                    reading.tensor(field)
-                    for field in reading.fields(graphs[0].body, graphs[0].end)
+                    _tensor(reader, field, path.name)
+                    for field in reader.fields(graphs[0].body, graphs[0].end)
                     if field.number == _INITIALIZER
                 ]
         except FileNotFoundError:
@@ -169,19 +146,22 @@ class GraphTensors:
         tensor = self.tensors[name]
         dtype = tensor.dtype
         assert dtype is not None
-        path, offset = self.path, tensor.raw
-        if tensor.external is not None:
-            path = resolve_file(self.path.resolve().parent, tensor.external.location)
-            offset = tensor.external.offset
+        path, size = self.path, math.prod(tensor.shape) * dtype.itemsize
         try:
-            if offset is None:
+            if tensor.external is not None:
+                path = resolve_file(self.path.resolve().parent, tensor.external.location)
+                offset = tensor.external.offset
+            elif tensor.raw is not None:
+                offset = tensor.raw.body
+                if tensor.raw.end - offset != size:
+                    raise Corrupt(f"{path.name}: weight {name!r} has other bytes than its shape")
+            else:
                 return self._decoded(tensor).astype(dtype, copy=False)
-            count = math.prod(tensor.shape)
-            flat = np.fromfile(path, np.uint8, count * dtype.itemsize, offset=offset)
+            if offset + size > path.stat().st_size:
+                raise Corrupt(f"{path.name}: ends inside of the weight {name!r}")
+            flat = np.fromfile(path, np.uint8, size, offset=offset)
         except OSError as error:
             raise Unavailable(f"{path.name}: cannot be read: {error.strerror}") from None
-        if flat.size != count * dtype.itemsize:
-            raise Corrupt(f"{path.name}: ends inside of the weight {name!r}")
         return flat.view(dtype).reshape(tensor.shape)
 
     def _decoded(self, tensor: GraphTensor) -> Array:
@@ -200,100 +180,37 @@ def raw_bytes(array: Array) -> memoryview:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
-class _Reading:
-    """Walks the messages of one open file; for one thread."""
+def _tensor(reader: FieldReader, field: Field, what: str) -> GraphTensor:
+    """Return an initializer.
 
-    def __init__(self, file: int, what: str) -> None:
-        self._file = file
-        self._what = what
-        self._begin = 0
-        self._data = b""
-
-    def fields(self, begin: int, end: int) -> Iterator[Field]:
-        """Yield the fields of a message.
-
-        Raises:
-            Corrupt: it is none.
-            OSError: the file cannot be read.
-        """
-        at = begin
-        while at < end:
-            tag, body = self._varint(at)
-            value = 0
-            match tag & 7:
-                case 0:
-                    value, after = self._varint(body)
-                case 1:
-                    after = body + 8
-                case 2:
-                    length, body = self._varint(body)
-                    after = body + length
-                case 5:
-                    after = body + 4
-                case kind:
-                    raise Corrupt(f"{self._what}: no ONNX model: a field of wire type {kind}")
-            if after > end:
-                raise Corrupt(f"{self._what}: no ONNX model: a field ends after its message")
-            yield Field(tag >> 3, tag & 7, at, body, after, value)
-            at = after
-
-    def tensor(self, field: Field) -> GraphTensor:
-        """Return an initializer.
-
-        Raises:
-            Corrupt: it is malformed.
-            OSError: the file cannot be read.
-        """
-        shape: list[int] = []
-        element, name, raw = 0, "", None
-        entries: dict[str, str] = {}
-        kept: list[Field] = []
-        for one in self.fields(field.body, field.end):
-            if one.number not in _DATA_FIELDS:
-                kept.append(one)
-            match one.number:
-                case 1:
-                    shape += [one.value] if one.kind == _VARINT else self._packed(one)
-                case 2:
-                    element = one.value
-                case 8:
-                    name = self._text(one)
-                case 9:
-                    raw = one.body
-                case 13:
-                    parts = {p.number: self._text(p) for p in self.fields(one.body, one.end)}
-                    entries[parts.get(1, "")] = parts.get(2, "")
-        external = None
-        if entries:
-            offset = entries.get("offset", "0")
-            if not offset.isdecimal():
-                raise Corrupt(f"{self._what}: weight {name!r}: offset {offset[:40]!r}")
-            external = External(entries.get("location", ""), int(offset))
-        return GraphTensor(name, tuple(shape), element, field, raw, external, tuple(kept))
-
-    def _packed(self, field: Field) -> Iterator[int]:
-        at = field.body
-        while at < field.end:
-            value, at = self._varint(at)
-            yield value
-
-    def _text(self, field: Field) -> str:
-        return self._bytes(field.body, field.end - field.body).decode(errors="surrogateescape")
-
-    def _varint(self, at: int) -> tuple[int, int]:
-        """Return a number, and the place after it."""
-        data = self._bytes(at, 10)
-        value = 0
-        for index, byte in enumerate(data):
-            value |= (byte & 0x7F) << 7 * index
-            if byte < 0x80:
-                return value, at + index + 1
-        raise Corrupt(f"{self._what}: no ONNX model: a number without an end")
-
-    def _bytes(self, at: int, count: int) -> bytes:
-        """Return bytes of the file, fewer at its end."""
-        begin = at - self._begin
-        if begin < 0 or begin + count > len(self._data):
-            self._data = os.pread(self._file, max(count, _WINDOW), at)
-            self._begin, begin = at, 0
-        return self._data[begin : begin + count]
+    Raises:
+        Corrupt: it is malformed.
+        OSError: the file cannot be read.
+    """
+    shape: list[int] = []
+    element, name = 0, ""
+    raw: Field | None = None
+    entries: dict[str, str] = {}
+    kept: list[Field] = []
+    for one in reader.fields(field.body, field.end):
+        if one.number not in _DATA_FIELDS:
+            kept.append(one)
+        match one.number:
+            case 1:
+                shape += reader.numbers(one)
+            case 2:
+                element = one.value
+            case 8:
+                name = reader.text(one)
+            case 9:
+                raw = one
+            case 13:
+                parts = {p.number: reader.text(p) for p in reader.fields(one.body, one.end)}
+                entries[parts.get(1, "")] = parts.get(2, "")
+    external = None
+    if entries:
+        offset = entries.get("offset", "0")
+        if not offset.isdecimal():
+            raise Corrupt(f"{what}: weight {name!r}: offset {offset[:40]!r}")
+        external = External(entries.get("location", ""), int(offset))
+    return GraphTensor(name, tuple(shape), element, field, raw, external, tuple(kept))
