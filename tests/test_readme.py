@@ -25,7 +25,7 @@ README_PYTHON = [code for code in blocks("README.md", "python") if RANKING not i
 (CURL,) = (
     code for code in blocks("README.md", "") if code.startswith("curl") and RANKING not in code
 )
-SCORING, PUBLISHING = blocks("clients/python/README.md", "python")
+SCORING, PUBLISHING, UPDATING = blocks("clients/python/README.md", "python")
 
 
 @pytest.fixture(scope="module")
@@ -89,3 +89,13 @@ def test_the_page_of_the_client_scores_and_publishes_as_shown(tmp_path: Path) ->
         printed = run([sys.executable, "-c", code.replace("0.05", "10")], tmp_path)
     assert "TensorSpec(name='X'" in printed
     assert "ctr 1 0" in printed
+
+
+def test_the_page_of_the_client_publishes_changes_as_shown(tmp_path: Path) -> None:
+    write_graph(tmp_path / "export", GRAPH)
+    (tmp_path / "repository").mkdir()
+
+    printed = run([sys.executable, "-c", PUBLISHING + UPDATING], tmp_path)
+
+    assert printed.splitlines()[1] == "1"
+    assert (tmp_path / "repository/ctr/1/deltas/00000001/delta.json").is_file()

@@ -19,6 +19,7 @@ from anabranch_server.commands.golden import golden
 from anabranch_server.commands.inspect import inspect
 from anabranch_server.commands.optimize import optimize
 from anabranch_server.commands.publish import publish
+from anabranch_server.commands.publish_delta import publish_delta
 from anabranch_server.commands.rank import rank
 from anabranch_server.commands.rows import rows
 from anabranch_server.commands.score import score
@@ -39,8 +40,8 @@ app = typer.Typer(
 )
 
 _COMMANDS: Final = (
-    serve, demo, rank, score, optimize, publish, verify, inspect, status, load, unload, reload,
-    rollback, unpin, diff, doctor,
+    serve, demo, rank, score, optimize, publish, publish_delta, verify, inspect, status, load,
+    unload, reload, rollback, unpin, diff, doctor,
 )  # fmt: skip
 
 for command in _COMMANDS:

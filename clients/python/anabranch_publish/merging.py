@@ -105,9 +105,10 @@ def merge(changes: Sequence[RowChange], dim: int) -> MergedRows:
             picked.append((change, np.sort(last[new])))
         # Two rising runs are merged by a stable sort in linear time.
         seen = np.sort(np.concatenate([seen, unique[new]]), kind="stable")
+    told = [change for change in changes if len(change.keys)] or list(changes)
     types = {change.rows.dtype for change in changes if change.rows is not None}
     return MergedRows(
-        key_dtype=next((c.key_dtype for c in changes if len(c.keys)), changes[0].key_dtype),
+        key_dtype=told[0].key_dtype,
         dtype=types.pop() if len(types) == 1 else "F32",
         dim=dim,
         picked=tuple(reversed(picked)),

@@ -1,4 +1,4 @@
-"""`anabranch publish DIR/model MODEL.onnx`."""
+"""`anabranch publish DIR/model|URL MODEL.onnx`."""
 
 import time
 from pathlib import Path
@@ -10,7 +10,9 @@ __all__ = ["publish"]
 
 
 def publish(
-    model_dir: Annotated[Path, typer.Argument(metavar="DIR/MODEL", help="Folder of the model.")],
+    model: Annotated[
+        str, typer.Argument(metavar="DIR/MODEL|URL", help="Folder of the model, or its URL.")
+    ],
     model_onnx: Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="Exported model.")],
     version: Annotated[
         int | None,
@@ -59,6 +61,10 @@ def publish(
             show_default="none",
         ),
     ] = None,
+    notify: Annotated[
+        list[str] | None,
+        typer.Option(metavar="URL", help="Admin port that is told of it; may be repeated."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Publish a version of a model into a repository, all of it or nothing.
@@ -68,7 +74,8 @@ def publish(
     """
     from anabranch_model_store.folder_levels import check_model_level
     from anabranch_model_store.version_contents import check_unpublished
-    from anabranch_publish import publish_version
+    from anabranch_publish import Publisher
+    from anabranch_publish.storage import is_url
     from anabranch_server.commands.output import fail, print_json
     from anabranch_wire.errors import AnabranchError
 
@@ -76,32 +83,36 @@ def publish(
     tables = {file.stem: file for file in table or ()}
     if len(tables) != len(table or ()):
         fail("--table: two files have the same name; the name is that of the table", code=2)
+    model_dir = Path(model.removeprefix("file://"))
     try:
-        check_model_level(model_dir)
+        if not is_url(model):
+            check_model_level(model_dir)
     except AnabranchError as error:
         fail(error.message, code=2)
     except OSError as error:
         fail(f"{error.filename or model_dir}: {error.strerror}")
     try:
-        published = publish_version(
-            model_dir,
-            model_onnx,
-            version=version,
-            model_yaml=model_yaml,
-            external_data=external_data or (),
-            tables=tables,
-            warmup=warmup or (),
-            golden=golden or (),
-            items=items or (),
-            vocabularies=vocabulary or (),
-            step=step,
-            event_time=event_time,
-            check=lambda folder: check_unpublished(folder, model_dir.absolute()),
-        )
+        with Publisher(model, notify=notify or ()) as publisher:
+            published = publisher.publish_version(
+                model_onnx,
+                version=version,
+                model_yaml=model_yaml,
+                external_data=external_data or (),
+                tables=tables,
+                warmup=warmup or (),
+                golden=golden or (),
+                items=items or (),
+                vocabularies=vocabulary or (),
+                step=step,
+                event_time=event_time,
+                check=lambda folder: check_unpublished(
+                    folder, folder.parent if is_url(model) else model_dir.absolute()
+                ),
+            )
     except AnabranchError as error:
         fail(f"nothing was published: {error.message}")
     except OSError as error:
-        fail(f"nothing was published: {error.filename or model_dir}: {error.strerror}")
+        fail(f"nothing was published: {error.filename or model}: {error.strerror or error}")
     result = {
         "version": published.version,
         "sequence": 0,
