@@ -7,9 +7,10 @@ from pathlib import Path
 
 import fsspec
 import httpx
+import numpy as np
 import pytest
 
-from anabranch_publish import publish_version
+from anabranch_publish import Publisher, publish_version
 from anabranch_testing.graphs import scale_model
 from anabranch_testing.s3_servers import S3Server, s3_server
 from anabranch_testing.server_processes import wait_until
@@ -110,3 +111,22 @@ def test_an_object_that_was_changed_is_refused_and_what_is_served_stays(
 
         wait_until(lambda: "model.onnx: expected sha256" in last_error(), 60.0, "it is refused")
         assert answer(server) == "1"
+
+
+def test_a_delta_in_an_object_store_is_served(store: S3Server, tmp_path: Path) -> None:
+    publish(store, tmp_path, 1)
+    with serve(store, tmp_path / "server") as server:
+        assert answer(server) == "1"
+        before = store.got("model.onnx")
+        with Publisher(f"{store.url}/live/ctr", 1, notify=f"http://{server.admin}") as publisher:
+            draft = publisher.delta(step=2)
+            draft.dense({"w": np.array([[2.0], [20.0], [200.0], [2000.0]], np.float32)})
+            assert draft.publish() == 1
+
+        def scores() -> list[float]:
+            body = httpx.post(f"http://{server.http}/v2/models/ctr/infer", json=REQUEST)
+            return list(body.json()["outputs"][0]["data"])
+
+        wait_until(lambda: scores() == [2222.0], 120.0, "the delta is served")
+        assert store.got("model.onnx") == before
+        assert any("/deltas/00000001/" in one.key for one in store.asked if one.range)
