@@ -82,3 +82,40 @@ def test_pruning_keeps_what_is_in_use_and_what_was_used_last(tmp_path: Path) -> 
     graphs.prune(in_use=[places[0]])
 
     assert sorted(tmp_path.iterdir()) == sorted([places[0], places[2], places[3]])
+
+
+def test_folders_within_are_kept_and_checked_too(tmp_path: Path) -> None:
+    calls = []
+
+    def write(folder: Path) -> None:
+        calls.append(folder)
+        (folder / "weights").mkdir()
+        (folder / "weights" / "all.bin").write_bytes(b"numbers")
+
+    graphs = BuiltGraphs(tmp_path, 1 << 20)
+    place = graphs.get("a", write)
+    assert graphs.get("a", write) == place
+    assert len(calls) == 1
+
+    (place / "weights" / "all.bin").write_bytes(b"Numbers")
+    graphs.get("a", write)
+
+    assert len(calls) == 2
+    BuiltGraphs(tmp_path, 0).prune([])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_scratch_folder_goes_with_its_block(tmp_path: Path) -> None:
+    graphs = BuiltGraphs(tmp_path / "cache", 1 << 20)
+
+    with graphs.scratch() as folder:
+        (folder / "half").write_bytes(b"x")
+        assert folder.parent == tmp_path / "cache"
+
+    assert list((tmp_path / "cache").iterdir()) == []
+    (tmp_path / "file").write_bytes(b"")
+    with (
+        pytest.raises(Unavailable, match="cache folder"),
+        BuiltGraphs(tmp_path / "file" / "cache", 1).scratch(),
+    ):
+        pass
