@@ -13,7 +13,7 @@ import pytest
 
 from anabranch_server.administration import ActionRequest
 from anabranch_server.app import create_app
-from anabranch_server.describe import VersionView
+from anabranch_server.describe import FailureView, VersionView
 from anabranch_testing.admin_ports import AdminPorts, admin_ports
 from anabranch_testing.administrations import MemoryAdministration, model_view
 from anabranch_testing.doors import door_context
@@ -225,6 +225,21 @@ def test_the_data_port_is_told_apart(ports: AdminPorts) -> None:
         for words in ("load ctr", "load", "status"):
             said = run(ports, *words.split(), "--admin", url, code=1)[1]
             assert f"{url} is not the admin port" in said
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        ("no room for 7 rows", "version 42, delta 25: no room for 7 rows"),
+        ("delta 25: it is missing", "version 42: delta 25: it is missing"),
+    ],
+)
+def test_status_shows_which_delta_is_in_the_way(
+    administration: MemoryAdministration, ports: AdminPorts, error: str, shown: str
+) -> None:
+    failure = FailureView(0.0, 42, 25, "store_full", error)
+    administration.known = {"ctr": replace(model_view("ctr", 42), last_error=failure)}
+    assert shown in " ".join(run(ports, "status")[0].split())
 
 
 def test_status_shows_what_is_served_kept_held_and_how_old(

@@ -393,6 +393,56 @@ async def test_rows_that_do_not_fit_are_reported_and_tried_again(root: Path, sta
 
 
 @over_hours
+async def test_a_start_that_cannot_be_switched_to_is_not_loaded_with_each_delta(
+    root: Path, state: Path
+) -> None:
+    write_version(root / "m", 1)
+    switching = MemorySwitching()
+    switching.refuse = lambda wanted: Unavailable("no worker is alive")
+    async with kept_server(root, state, switching=switching) as server:
+        for delta in (1, 2, 3):
+            publish(root, 1, delta)
+            await server.look()
+        assert server.named_loader.requests == [("m", 1)]
+        switching.refuse = lambda wanted: None
+        await pass_time(server, 11.0)
+        assert snapshot(server) == "1+3"
+
+
+@on_loop
+async def test_a_retained_delta_that_workers_cannot_build_any_more_is_made_anew(
+    root: Path, state: Path
+) -> None:
+    write_version(root / "m", 1)
+    async with kept_server(root, state) as server:
+        for delta in (1, 2):
+            publish(root, 1, delta)
+            await server.look()
+        server.switching.refuse = lambda wanted: InvalidInput("no such file")
+        operation = await server.admin.act("rollback", "m", ActionRequest(delta=1))
+        assert (operation.state, snapshot(server)) == ("FAILED", "1+2")
+        server.switching.refuse = lambda wanted: None
+        operation = await server.admin.act("rollback", "m", ActionRequest(delta=1))
+        assert (operation.state, snapshot(server)) == ("DONE", "1+1")
+        assert server.named_loader.requests == [("m", 1), ("m", 1)]
+
+
+@on_loop
+async def test_what_was_in_the_way_of_versions_that_are_gone_is_forgotten(
+    root: Path, state: Path
+) -> None:
+    write_version(root / "m", 1)
+    publish(root, 1, 1, broken="cut off")
+    (root / "m" / "serving.yaml").write_text("keep_previous: 0\n")
+    async with kept_server(root, state) as server:
+        kept = server.keeping.keeper("m").kept
+        assert kept.wake_at_s() is not None
+        write_version(root / "m", 2)
+        await server.look()
+        assert (snapshot(server), kept.wake_at_s()) == ("2", None)
+
+
+@over_hours
 async def test_a_gap_is_waited_for_in_silence_then_reported_once_and_goes_on_by_itself(
     root: Path, state: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -53,7 +53,7 @@ async def carry_out(
                 kept.failures.forget()
                 kept.delta_faults.forget()
             kept.accept_deltas()
-            intent = replace(kept.intent, hold=None) if request.unpin else kept.intent
+            intent = replace(kept.intent, hold=None if request.unpin else kept.intent.hold)
             error = await kept.converge(intent)
             return error or _newest_refused(kept) or _deltas_refused(kept)
 

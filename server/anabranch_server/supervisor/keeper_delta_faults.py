@@ -4,7 +4,7 @@ What may pass is tried again by itself, later each time. The rest is tried when 
 when a later delta leads past it, or when somebody asks. A gap is waited for in silence first.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -155,6 +155,11 @@ class DeltaFaults:
         fault = self._faults.get(version, {}).get(sequence)
         if fault is not None:
             self._faults[version][sequence] = replace(fault, retry_at_s=0.0, times=0)
+
+    def keep(self, versions: Collection[int]) -> None:
+        """Forget what is in the way of other versions."""
+        for version in self._faults.keys() - versions:
+            del self._faults[version]
 
     def forget(self, version: int | None = None) -> None:
         """Have everything tried again, of one version or all."""

@@ -178,6 +178,8 @@ class Loads:
         if applied is not None and (applied.version.delta == delta or delta > now.delta):
             shelf.move(number, applied.version, work.with_deltas(applied))
             self._reports.notes(applied.version, now.notes)
+        elif start is not now:
+            shelf.retained.forget(number)  # the version itself is looked at next time
         return error
 
     async def _load_anew(self, request: LoadVersion, version: SeenVersion, max_bytes: int) -> Found:

@@ -43,6 +43,11 @@ class RetainedPlans:
         known = [one for one in self._known(plan) if one.delta <= delta]
         return max(known, key=lambda one: one.delta, default=None)
 
+    def forget(self, version: int) -> None:
+        """Know nothing of a version any more, as where files that it was made of have gone."""
+        self._published.pop(version, None)
+        self._served.pop(version, None)
+
     def switch(
         self, old: Mapping[int, VersionPlan], new: Mapping[int, VersionPlan], keep: int
     ) -> None:

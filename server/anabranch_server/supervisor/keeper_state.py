@@ -160,13 +160,21 @@ class KeptModel:
             await self._mend()
         await self._deltas.look_at_files(self.seen)
         rounds: Counter[int] = Counter()
+        self._is_short = False
         while True:
             wish = intent or self.intent
             error, is_done = await self._step(wish, kind, rounds, is_strict=is_strict)
             first = first or error
             if is_done:
                 self.shelf.prune()
+                self.delta_faults.keep(self._concerned())
                 return first
+
+    def _concerned(self) -> set[int]:
+        """Return the versions whose deltas matter: those in memory, and what may come."""
+        default = 0 if self.state is None else self.state.default or 0
+        there = () if self.seen is None else self.seen.versions
+        return {*self.shelf.in_memory, *(n for n in there if n > default)}
 
     async def _step(
         self, intent: Intent, kind: ReloadKind, rounds: Counter[int], *, is_strict: bool
@@ -189,6 +197,8 @@ class KeptModel:
             facts = self.facts(intent)
             wanted = desired(facts)
             fault = self._reports.unserved(wanted, facts) or fault
+        if wanted.load and intent is self.intent and self._switches.is_waiting(_now_s()):
+            return fault, True
         coming = {n: to for n, to in wanted.deltas.items() if rounds[n] < _ROUNDS}
         if wanted.load:
             ahead = {} if is_strict else {n: to for n, to in coming.items() if not rounds[n]}

@@ -68,6 +68,10 @@ class Switches:
         """Return when that state may be tried again by itself, on the event loop's clock."""
         return None if self._refused is None else self._refused[1]
 
+    def is_waiting(self, now_s: float) -> bool:
+        """Whether a state that was refused is to be tried again later, which may pass."""
+        return self._refused is not None and now_s < self._refused[1] < float("inf")
+
     async def switch(
         self, state: StatePlan | None, intent: Intent, kind: ReloadKind
     ) -> AnabranchError | None:
@@ -141,6 +145,7 @@ class Switches:
             _now_s(),
             passes=True,
         )
+        self.shelf.retained.forget(plan.version)
         self.shelf.give_back(plan.version)
 
     def _switched(
