@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -33,6 +32,7 @@ from anabranch_server.worker.plans import dense_model
 from anabranch_testing.event_loops import on_loop
 from anabranch_testing.loaders import started_loader
 from anabranch_testing.written_deltas import DeltaWriter, RowsWritten
+from anabranch_wire.delta import Delta
 
 GRAPH = """<ir_version: 8, opset_import: ["": 17]>
 rank (int64[N] item, float[N, 4] x) => (float[N, 1] score)
@@ -132,8 +132,10 @@ def test_rows_change_nothing_but_runs(shop: Shop) -> None:
     assert plan.runs == (plan.increment,)
     assert changed(plan.increment) == {3: 1.0, 9: 1.0}
     assert plan.increment.path in plan.kept_files
-    same = {"delta": 0, "step": None, "event_time": None, "published": None, "runs": ()}
-    assert msgspec.structs.replace(plan, **same, increment=None) == shop.plan
+    before = msgspec.structs.replace(
+        plan, delta=0, step=None, event_time=None, published=None, runs=(), increment=None
+    )
+    assert before == shop.plan
     assert shop.said[-1] == Progress(7, "verifying")
 
 
@@ -183,6 +185,46 @@ def test_weights_are_found_again_after_a_restart(shop: Shop) -> None:
     assert (after.cut, after.updates, after.runs) == (before.cut, before.updates, before.runs)
 
 
+def test_after_a_restart_only_what_came_since_the_last_weights_is_read(shop: Shop) -> None:
+    plan = shop.plan
+    for number in (1, 2):
+        dense = {"v": np.full((8, 1), number, np.float32), "b": np.full(8, number, np.float32)}
+        shop.writer.write(number, items([number], number), dense=dense)
+        plan = shop.apply(plan, number).version
+    for number in (1, 2):
+        for file in shop.writer.attempt(number).iterdir():
+            file.unlink()
+    shop.writer.write(3, items([3], 3.0))
+    shop.writer.write(4, dense={"v": np.full((8, 1), 4, np.float32)})
+    fresh = shop.load()
+
+    rows_later = shop.apply(fresh, 3)
+    assert rows_later.fault is None
+    assert (rows_later.version.cut, rows_later.version.updates) == (plan.cut, plan.updates)
+    weights_later = shop.apply(fresh, 4)
+    step_by_step = shop.apply(shop.apply(plan, 3).version, 4)
+    assert weights_later.fault is None
+    assert weights_later.version.cut == step_by_step.version.cut
+    assert weights_later.version.updates == step_by_step.version.updates
+
+
+def test_damaged_weights_are_made_again_from_the_deltas(shop: Shop) -> None:
+    dense = {"v": np.ones((8, 1), np.float32)}
+    shop.writer.write(1, items([1], 1.0), dense=dense)
+    before = shop.apply(shop.plan, 1).version
+    assert before.updates is not None
+    assert before.updates.weights is not None
+    weights = Path(before.updates.weights)
+    weights.write_bytes(weights.read_bytes()[:-1])
+
+    refused = shop.apply(shop.plan, 1)
+    assert refused.fault is not None
+    assert (refused.fault.kind, refused.version) == ("Unavailable", shop.plan)
+    again = shop.apply(shop.plan, 1)
+    assert again.fault is None
+    assert again.version.updates == before.updates
+
+
 def test_what_is_bad_comes_with_what_was_reached(shop: Shop) -> None:
     shop.writer.write(1, items([3], 1.0))
     shop.writer.write(2, items([3], np.nan))
@@ -222,7 +264,7 @@ def test_a_broken_serving_yaml_refuses_deltas(shop: Shop) -> None:
 
 def test_what_nobody_foresaw_ends_one_request_alone(shop: Shop) -> None:
     class Broken(LocalOrigin):
-        def attempt(self, *given: Any) -> Path:
+        def attempt(self, folder: Path, delta: Delta) -> Path:
             raise ZeroDivisionError
 
     shop.writer.write(1, items([3], 1.0))

@@ -13,12 +13,13 @@ from anabranch_model_store.deltas.chains import shortest_chain
 from anabranch_model_store.deltas.delta_rows import changed_rows, changed_weights
 from anabranch_model_store.deltas.faults import Fault, fault_of, gap
 from anabranch_model_store.deltas.origins import Origin
-from anabranch_model_store.deltas.published import Published, Stopped
+from anabranch_model_store.deltas.published import Published, Stopped, last_items
 from anabranch_model_store.deltas.run_building import RunBuilding
 from anabranch_model_store.deltas.run_cache import RunCache
 from anabranch_model_store.deltas.runs import RunFile, RunTable, sorted_rows
 from anabranch_model_store.deltas.store_tables import StoreTable, StoreTables
 from anabranch_model_store.deltas.targets import DeltaTarget, RowChanges, Run
+from anabranch_model_store.deltas.weight_states import WeightState, WeightStates
 from anabranch_wire.delta import Delta
 from anabranch_wire.errors import AnabranchError, Unavailable
 
@@ -129,6 +130,8 @@ class _Attempt:
         self._building: RunBuilding | None = None
         if target.segment is not None:
             self._building = RunBuilding(caches.runs, target.identity, target.snapshot.delta)
+        self._states = WeightStates(caches.folder / "deltas" / "states", target.identity)
+        self._base: WeightState | None = None
         self._further: list[Delta] = []
         self._upserts = self._deletes = self._bytes = 0
         self.fault: Fault | None = None
@@ -176,13 +179,21 @@ class _Attempt:
         made = replace(target, snapshot=replace(target.snapshot, delta=reached))
         if self._building is not None:
             made = replace(made, runs=(*self._runs_before(), *pieces))
-        if self._further or newest.golden:
+        if self._further or newest.golden or self._base is not None:
             # The optimiser's and ONNX Runtime's modules take most of a second.
             from anabranch_model_store.deltas.further_changes import apply_further
 
             made, notes = apply_further(
-                made, self._further, newest, published, self._caches.folder, self._on_phase
+                made,
+                self._further,
+                newest,
+                published,
+                self._caches.folder,
+                self._on_phase,
+                self._base,
             )
+            if self._further:
+                self._note(reached, made)
         return AppliedDeltas(
             made,
             newest,
@@ -197,23 +208,58 @@ class _Attempt:
     def _take_cached(self, upto: int) -> int:
         """Take what is in the cache already; returns the newest delta of it."""
         applied = self._target.snapshot.delta
-        if self._building is None:
-            return applied
         bad = [number for number in self._published.faults if number > applied]
         last = min([upto, *(number - 1 for number in bad)])
+        if self._building is None:
+            self._take_base(last)
+            return applied if self._base is None else self._base.delta
         runs = self._caches.runs.cover(self._target.identity, applied + 1, last)
+        if runs:
+            self._take_base(runs[-1].last)
         for run in runs:
             file = RunFile.open(run.path)
             self._upserts += sum(len(table.keys) for table in file.tables)
             self._deletes += sum(len(table.deleted) for table in file.tables)
             for number in file.others:
-                delta = self._published.header(number)
-                if delta is None:
-                    raise Stopped(self._published.faults.get(number) or gap(number, number - 1))
-                self._further.append(delta)
+                if self._base is None or number > self._base.delta:
+                    self._further.append(self._known(number))
         if runs:
             self._building.take(runs, runs[-1].last)
         return runs[-1].last if runs else applied
+
+    def _take_base(self, last: int) -> None:
+        """Take what the newest deltas up to one have brought beside rows, where that is known."""
+        graphs = self._target.graphs
+        if self._target.snapshot.delta or graphs is None or graphs.weights is not None:
+            return
+        self._base = self._states.newest(last)
+        if self._base is not None:
+            self._further += [self._known(number) for number in self._base.items]
+
+    def _known(self, number: int) -> Delta:
+        """Return a delta that was applied before.
+
+        Raises:
+            Stopped: it cannot be read any more.
+        """
+        delta = self._published.header(number)
+        if delta is None:
+            raise Stopped(self._published.faults.get(number) or gap(number, number - 1))
+        return delta
+
+    def _note(self, reached: int, made: DeltaTarget) -> None:
+        """Keep what deltas have brought beside rows, where all of them are known."""
+        graphs, applied = self._target.graphs, self._target.snapshot.delta
+        before = None if graphs is None or graphs.weights is None else str(graphs.weights)
+        state = self._base if not applied else self._states.newest(applied)
+        if applied and (state is None or state.weights != before):
+            return
+        items = [self._known(number) for number in (() if state is None else state.items)]
+        items += [delta for delta in self._further if delta.item_tables and delta not in items]
+        weights = None if made.graphs is None else made.graphs.weights
+        path = None if weights is None else str(weights)
+        last = tuple(delta.sequence for delta in last_items(items))
+        self._states.note(WeightState(delta=reached, weights=path, items=last))
 
     def _take(self, delta: Delta, *, is_last: bool) -> None:
         """Take a delta.

@@ -4,7 +4,7 @@ Of several deltas the last word on each counts, so they are looked through from 
 and nothing is read that a later delta replaces.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -19,13 +19,14 @@ from anabranch_model_store.deltas.delta_items import with_new_items
 from anabranch_model_store.deltas.delta_rows import changed_rows, changed_weights
 from anabranch_model_store.deltas.faults import DeltaConflict, DeltaCorrupt, fault_of
 from anabranch_model_store.deltas.graph_updates import updated_graphs
-from anabranch_model_store.deltas.published import Published, Stopped
+from anabranch_model_store.deltas.published import Published, Stopped, last_items
 from anabranch_model_store.deltas.targets import DeltaTarget, RowChanges, WeightChanges
-from anabranch_model_store.deltas.weight_files import WeightFiles
+from anabranch_model_store.deltas.weight_files import WeightFiles, read_weights
 from anabranch_model_store.deltas.weight_places import WeightPlace, WeightPlaces
+from anabranch_model_store.deltas.weight_states import WeightState
 from anabranch_model_store.item_cache import ItemCache
 from anabranch_wire.delta import Delta
-from anabranch_wire.errors import AnabranchError, InvalidInput
+from anabranch_wire.errors import AnabranchError, InvalidInput, Unavailable
 
 __all__ = ["apply_further"]
 
@@ -43,6 +44,7 @@ def apply_further(
     published: Published,
     cache: Path,
     on_phase: Callable[[Literal["building", "comparing"]], None],
+    base: WeightState | None = None,
 ) -> tuple[DeltaTarget, tuple[str, ...]]:
     """Return a version with what deltas bring beside rows of its store, and what is to be said.
 
@@ -53,6 +55,8 @@ def apply_further(
         published: reads their files.
         cache: the server's cache folder.
         on_phase: told what begins.
+        base: weights as of one of them, all that came before it counted; None where `target` has
+            all that came before.
 
     Raises:
         Stopped: one is at fault.
@@ -62,11 +66,14 @@ def apply_further(
     except AnabranchError as error:
         raise Stopped(fault_of(newest.sequence, error), is_final=True) from None
     gathering = _Gathering(target, places, published)
-    for delta in reversed(deltas):
+    later = [one for one in deltas if base is None or one.sequence > base.delta]
+    for delta in reversed(later):
         try:
             gathering.take(delta)
         except AnabranchError as error:
             raise Stopped(fault_of(delta.sequence, error)) from None
+    if base is not None and base.weights is not None:
+        gathering.take_base(_weights_of(base, Path(base.weights)))
     on_phase("building")
     built = BuiltGraphs(cache / "graphs", _GRAPH_BYTES)
     weights = WeightFiles(cache / "deltas" / "weights", _GRAPH_BYTES)
@@ -76,7 +83,7 @@ def apply_further(
     except AnabranchError as error:
         raise Stopped(fault_of(last, error)) from None
     target = replace(target, model=made.model, graphs=made.files)
-    for delta in _last_items(deltas):
+    for delta in last_items(deltas):
         target = _with_items(target, delta, published, cache)
     notes: tuple[str, ...] = (made.note,) if made.note else ()
     if newest.golden:
@@ -85,16 +92,14 @@ def apply_further(
     return target, notes
 
 
-def _last_items(deltas: Sequence[Delta]) -> Iterator[Delta]:
-    """Yield deltas with item tables, as far as later ones do not bring all of them again."""
-    names: set[str] = set()
-    found: list[Delta] = []
-    for delta in reversed(deltas):
-        own = {one.name for one in delta.item_tables}
-        if own - names:
-            found.append(delta)
-            names |= own
-    yield from reversed(found)
+def _weights_of(base: WeightState, path: Path) -> Mapping[str, NDArray[np.generic]]:
+    """Return the weights of a state; where they are damaged, they are gone for the next try."""
+    try:
+        return read_weights(path)
+    except AnabranchError as error:
+        path.unlink(missing_ok=True)
+        fault = fault_of(base.delta, Unavailable(error.message))
+        raise Stopped(fault, is_final=True) from None
 
 
 def _with_items(
@@ -157,12 +162,16 @@ class _Gathering:
             changes = changed_rows(files, table)
             self._check(table.name, changes.values)
             self._rows.setdefault(place.name, []).insert(0, changes)
-        found = changed_weights(files)
+        found = changed_weights(files) if weights else {}
         for name, place in weights:
             with _fitting():
                 place.check_tensor(found[name])
             self._check(name, found[name])
             self._tensors[place.name] = found[name]
+
+    def take_base(self, weights: Mapping[str, NDArray[np.generic]]) -> None:
+        """Take weights as of before all deltas that were taken."""
+        self._tensors = {**weights, **self._tensors}
 
     def _find(self, name: str) -> WeightPlace:
         try:

@@ -1,6 +1,6 @@
 """The deltas of one version as they are published: headers read once, files when needed."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from anabranch_model_store.deltas.delta_files import DeltaFiles, read_files
@@ -11,7 +11,7 @@ from anabranch_model_store.deltas.targets import DeltaTarget
 from anabranch_wire.delta import Delta
 from anabranch_wire.errors import AnabranchError
 
-__all__ = ["Published", "Stopped"]
+__all__ = ["Published", "Stopped", "last_items"]
 
 
 class Stopped(Exception):
@@ -83,3 +83,19 @@ class Published:
             self.faults[sequence] = fault_of(sequence, error)
             return None
         return delta
+
+
+def last_items(deltas: Sequence[Delta]) -> list[Delta]:
+    """Return the deltas with item tables, as far as later ones do not bring all of them again.
+
+    Args:
+        deltas: one after the other.
+    """
+    names: set[str] = set()
+    found: list[Delta] = []
+    for delta in reversed(deltas):
+        own = {one.name for one in delta.item_tables}
+        if own - names:
+            found.append(delta)
+            names |= own
+    return found[::-1]
