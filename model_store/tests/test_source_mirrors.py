@@ -209,7 +209,9 @@ def test_what_is_mirrored_serves_the_next_process_while_the_store_is_down(
 ) -> None:
     store.put("ctr/1/manifest.json", MANIFEST)
     store.put_delta(tmp_path, 1)
-    mirror(store, tmp_path / "mirror").look()
+    first = mirror(store, tmp_path / "mirror")
+    first.look()
+    first.close()
     before = paths(tmp_path / "mirror")
     (tmp_path / "mirror" / "ctr" / ".making-left").mkdir()
     store.server.go()
@@ -270,3 +272,20 @@ def test_reading_is_bounded(store: Store) -> None:
     assert remote.read("none", 10) is None
     with pytest.raises(TooLarge, match="more than 99 bytes"):
         remote.read("long", 99)
+
+
+def test_servers_that_share_a_cache_mirror_once(store: Store, tmp_path: Path) -> None:
+    store.put("ctr/1/manifest.json", MANIFEST)
+    first, second = (mirror(store, tmp_path / "mirror") for _ in range(2))
+    assert first.look()
+    store.asked()
+    assert second.look()
+    assert not second.look()
+    assert second.holds_models
+    assert store.asked() == []
+
+    first.close()
+    store.put_delta(tmp_path, 1)
+    assert second.look()
+    assert len(paths(tmp_path / "mirror")) == 2
+    assert not first.look()

@@ -14,7 +14,9 @@ import pytest
 
 from anabranch_server.supervisor.watching import Look, Scanner, SeenModel, Watcher
 from anabranch_testing.event_loops import on_loop
+from anabranch_wire.document_fields import ListedFile
 from anabranch_wire.errors import NotFound, TooLarge, Unavailable
+from anabranch_wire.manifest import Manifest, encode
 
 LATER = 4e9
 """A time at which everything in these tests was long ago."""
@@ -436,3 +438,23 @@ def test_what_cannot_be_read_for_a_while_has_not_gone(
 
     assert {1, 2} <= {*during.versions, *during.changing}
     assert list(eyes.model(after_s=10.0).versions) == [1, 2, 3]
+
+
+def test_a_version_whose_files_are_elsewhere_has_the_size_that_its_manifest_names(
+    root: Path,
+) -> None:
+    named = {"model.onnx": 300, "tables/0.seg": 9, "warmup/a.npz": 8, "weights.bin": 4000}
+    files = tuple(ListedFile(path=path, bytes=n, sha256="0" * 64) for path, n in named.items())
+    document = encode(
+        Manifest(
+            format=1, kind="version", model="m", version=1, producer="test", created=1.0,
+            model_file="model.onnx", files=files,
+        )
+    )  # fmt: skip
+    write(root / "m" / "1" / "manifest.json", document.decode())
+    write(root / "m" / "2" / "manifest.json", "{}")
+
+    versions = Eyes(root).model().versions
+
+    assert versions[1].bytes == len(document) + 4300
+    assert versions[2].bytes == 2

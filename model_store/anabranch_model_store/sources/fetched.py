@@ -5,11 +5,12 @@
 now, or cleared, what was used longest ago first.
 """
 
+import fcntl
 import logging
 import os
 import shutil
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -84,14 +85,11 @@ class Fetched:
             Download(f"{remote}/{one.path}", place / one.path, one.bytes, one.sha256)
             for one in files
         ]
-        try:
-            place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise Unavailable(f"cache folder: {error.strerror or error}") from None
-        mark_used(place)
-        self._clear(self._limit_bytes - missing_bytes(wanted), place)
-        self._downloads.run(wanted, on_bytes)
-        mark_used(place)
+        with _alone(place):
+            mark_used(place)
+            self._clear(self._limit_bytes - missing_bytes(wanted), place)
+            self._downloads.run(wanted, on_bytes)
+            mark_used(place)
         return place
 
     def _clear(self, limit_bytes: int, kept: Path | None) -> None:
@@ -123,6 +121,22 @@ class Fetched:
 
     def _of(self, identity: str) -> Path:
         return self._folder / identity.removeprefix("sha256:")
+
+
+@contextmanager
+def _alone(place: Path) -> Iterator[None]:
+    """Make a folder and hold it: a server with the same cache folder waits, and then has it all."""
+    try:
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise Unavailable(f"cache folder: {error.strerror or error}") from None
+    try:
+        with suppress(OSError):  # locks are not everywhere
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
 
 
 def _used(entry: Path) -> float:

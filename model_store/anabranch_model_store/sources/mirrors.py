@@ -74,10 +74,14 @@ class Mirror:
         self._skeleton = Skeleton(root)
         self._only = None if only is None else frozenset(only)
         self._now_s = now_s
-        self._models = {
-            name: _Model(versions={n: _Version(deltas) for n, deltas in versions.items()})
-            for name, versions in self._skeleton.models().items()
-        }
+        self._models: dict[str, _Model] = {}
+        self._is_mine = False
+        self._read()
+
+    def close(self) -> None:
+        """Leave the skeleton to others."""
+        self._skeleton.close()
+        self._is_mine = False
 
     @property
     def holds_models(self) -> bool:
@@ -87,12 +91,19 @@ class Mirror:
     def look(self) -> bool:
         """Make the skeleton like the repository; returns whether anything changed.
 
-        What was done before something fails stays done.
+        What was done before something fails stays done. Where another server with the same cache
+        folder mirrors the repository, nothing is done here, until that one is gone.
 
         Raises:
             Unavailable: the store or the cache folder is not to be had, or there is nothing any
                 more where models were: a bucket that has gone is no order to serve nothing.
         """
+        if not self._is_mine:
+            self._is_mine = self._skeleton.begin()
+            before = set(self._models)
+            self._read()
+            if not self._is_mine:
+                return before != set(self._models)
         listed = self._remote.names("")
         names = [name for name, entry in listed.items() if entry.is_folder and self._wants(name)]
         if not listed:
@@ -107,6 +118,13 @@ class Mirror:
         for name in sorted(names):
             changed |= self._look_at(name)
         return changed
+
+    def _read(self) -> None:
+        """Take up what the skeleton has."""
+        self._models = {
+            name: _Model(versions={n: _Version(deltas) for n, deltas in versions.items()})
+            for name, versions in self._skeleton.models().items()
+        }
 
     def _wants(self, name: str) -> bool:
         try:

@@ -5,6 +5,7 @@ and whole: a version with all its deltas so far, later each delta. What a proces
 making has a hidden name and is removed by the next one.
 """
 
+import fcntl
 import os
 import shutil
 import tempfile
@@ -25,7 +26,9 @@ _DIGITS: Final = 8
 
 
 class Skeleton:
-    """Writes one. Belongs to one process and thread at a time.
+    """Writes one. Belongs to one thread at a time, and is written by one process at a time.
+
+    Servers with the same cache folder and repository share it: one of them writes.
 
     Args:
         root: its folder; made, mode 0700.
@@ -36,11 +39,39 @@ class Skeleton:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self._lock = -1
         with _writing():
             root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            for folder in (root, *(one for one in root.iterdir() if one.is_dir())):
+
+    def begin(self) -> bool:
+        """Become the one that writes it, until `close` or the end of the process.
+
+        Returns:
+            Whether that is so; if not, another process does.
+
+        Raises:
+            Unavailable: the folder cannot be opened.
+        """
+        if self._lock >= 0:
+            return True
+        with _writing():
+            lock = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(lock)
+                return False
+            self._lock = lock
+            for folder in (self.root, *(one for one in self.root.iterdir() if one.is_dir())):
                 for left in folder.glob(f"{_MAKING}*"):
                     _remove(left)
+        return True
+
+    def close(self) -> None:
+        """Leave it to others."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
 
     def models(self) -> dict[str, dict[int, set[int]]]:
         """Return what is there: model -> version -> numbers of its deltas."""

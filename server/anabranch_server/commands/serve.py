@@ -23,7 +23,10 @@ def serve(
     context: typer.Context,
     repository: Annotated[
         str | None,
-        typer.Argument(metavar="DIR", help="Repository: DIR/<model>/<version>/model.onnx."),
+        typer.Argument(
+            metavar="DIR",
+            help="Repository: DIR/<model>/<version>/model.onnx; a folder, or a URL as s3://....",
+        ),
     ] = None,
     models: Annotated[
         str | None,

@@ -6,18 +6,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from anabranch_model_store.containment import read_inside
 from anabranch_model_store.repository import Ignored
 from anabranch_model_store.settling import Stillness, is_settled, list_files, observe
 from anabranch_server.supervisor.seen_deltas import NO_DELTAS, SeenDeltas
 from anabranch_server.supervisor.watching_deltas import DeltaWatch
 from anabranch_server.supervisor.watching_marks import FileMark, has_gone, mark
 from anabranch_wire.errors import AnabranchError
-from anabranch_wire.manifest import FILE_NAME
+from anabranch_wire.manifest import FILE_NAME, decode
 
 __all__ = ["SeenVersion", "VersionWatch"]
 
 _BESIDE: Final = ("warmup/", "golden/", "items/", "tables/")
 """What belongs to a version, but is not in the memory of each of its workers."""
+_MAX_MANIFEST: Final = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,17 @@ class VersionWatch:
         if not any(known is None or known.is_fresh(wall_s) for _, known in marks):
             self._marks = marks
         published = any(file.path == FILE_NAME for file in listing.files)
+        if published and len(listing.files) == 1:  # of a remote repository
+            size += self._named_bytes()
         return self._new_or_same(published, digest.hexdigest(), size)
+
+    def _named_bytes(self) -> int:
+        """How many bytes the manifest names of what will be in memory."""
+        try:
+            named = decode(read_inside(Path(self._path), FILE_NAME, _MAX_MANIFEST)).files
+        except AnabranchError:
+            return 0
+        return sum(file.bytes for file in named if not file.path.startswith(_BESIDE))
 
     def _paths(self, folders: tuple[str, ...]) -> list[str]:
         return [self._path, *(os.path.join(self._path, folder) for folder in folders)]
