@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+import secrets
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from anabranch_model_store.differences import row_differences
+from anabranch_model_store.differences.remote_models import remote_model
 from anabranch_model_store.differences.snapshot_contents import open_snapshot
 from anabranch_model_store.differences.snapshot_differences import (
     SnapshotDifference,
@@ -25,7 +27,10 @@ from anabranch_model_store.differences.snapshot_differences import (
     WeightDifference,
     compare_snapshots,
 )
-from anabranch_model_store.differences.snapshot_places import model_place, snapshot_place
+from anabranch_model_store.differences.snapshot_places import model_place, split_place
+from anabranch_model_store.optimized_folders import OptimizeRequest, optimize_folder
+from anabranch_publish import publish_version
+from anabranch_runtime.backends.ort_runner import OrtModelRunner
 from anabranch_runtime.store import SegmentBuilder
 from anabranch_testing.graphs import write_graph
 from anabranch_wire import delta as wire
@@ -348,9 +353,42 @@ def test_a_delta_of_a_table_that_the_version_lacks_is_refused(model: Path) -> No
 
 
 def test_snapshots_are_named_by_path(model: Path, tmp_path: Path) -> None:
-    assert snapshot_place(f"{model}/1+2") == model_place(str(model), "1+2")
-    assert snapshot_place(f"file://{model}/2") == model_place(str(model), "2")
+    assert split_place(f"{model}/1+2") == (str(model), "1+2")
+    assert split_place("s3://bucket/m/1/") == ("s3://bucket/m", "1")
+    assert split_place("42") == (".", "42")
+    assert model_place(f"file://{model}", "2") == model_place(str(model), "2")
     with pytest.raises(NotFound, match="no such folder"):
-        snapshot_place(str(tmp_path / "none" / "1"))
-    with pytest.raises(InvalidInput, match="let a server"):
-        snapshot_place("s3://bucket/m/1")
+        model_place(str(tmp_path / "none"), "1")
+    with pytest.raises(InvalidInput, match="snapshot 'm'"):
+        split_place("s3://bucket/m")
+
+
+def test_versions_optimised_ahead_of_time_have_the_names_of_the_original(tmp_path: Path) -> None:
+    arrays = weights(1)
+    (tmp_path / "model.yaml").write_text("optimize: {min_table_bytes: 0}")
+    write_version(tmp_path / "m" / "1", arrays)
+    for name, row in (("items", 2), ("w", 1)):
+        arrays[name][row] += np.float32(3.0)
+    path = write_version(tmp_path / "exported", arrays) / "model.onnx"
+    request = OptimizeRequest(path, tmp_path / "m" / "2", tmp_path / "model.yaml")
+    assert optimize_folder(request, OrtModelRunner()).lookups
+
+    found = compared(tmp_path / "m", "1", "2")
+
+    assert [one.name for one in found.tables] == ["items"]
+    assert near(found.tables[0], 0, 1, 0, math.sqrt(27))
+    assert (weight(found, "b"), weight(found, "w")) == ((0, 0.0), (1, 3.0))
+
+
+def test_a_model_at_a_url_is_compared(model: Path) -> None:
+    url = f"memory://{secrets.token_hex(4)}/models"
+    for version in ("1", "2"):
+        publish_version(f"{url}/m", model / version / "model.onnx")
+
+    with remote_model(f"{url}/m", {}) as (folder, origin):
+        opened = [open_snapshot(*model_place(str(folder), one), origin) for one in ("1", "2")]
+        found = compare_snapshots(*opened)
+
+    assert near(table(found, "items"), 0, 1, 0, math.sqrt(27))
+    with pytest.raises(NotFound, match="no such model"), remote_model(f"{url}/none", {}):
+        pass

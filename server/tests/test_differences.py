@@ -77,7 +77,7 @@ def test_people_see_what_differs_and_how_much_does_not(model: Path) -> None:
         (["MODEL", "1", "7"], 1, "model 'm' has no version 7"),
         (["MODEL", "1", "1+3"], 1, "version 1 of model 'm' has no delta 1"),
         (["/none/m/1", "/none/m/2"], 1, "/none/m: no such folder"),
-        (["s3://bucket/m/1", "s3://bucket/m/2"], 2, "only folders of this machine"),
+        (["nowhere://bucket/m/1", "nowhere://bucket/m/2"], 1, "nobody here reads such URLs"),
     ],
 )
 def test_what_cannot_be_compared_is_told(

@@ -17,8 +17,8 @@ def diff(
         list[str],
         typer.Argument(
             metavar="[DIR/MODEL] A B",
-            help="Two snapshots as DIR/MODEL/42 or DIR/MODEL/42+17; or the folder of a model (with "
-            "--admin its name), and two snapshots of it as 42 or 42+17.",
+            help="Two snapshots as DIR/MODEL/42 or DIR/MODEL/42+17; or a folder or URL of a model "
+            "(with --admin: its name) and two snapshots of it, as 42 or 42+17.",
         ),
     ],
     admin: Annotated[
@@ -43,18 +43,17 @@ def diff(
 
 
 def _read(places: Sequence[str]) -> Mapping[str, Any]:
-    """Compare what lies in folders."""
+    """Compare what lies in folders or at URLs."""
     from dataclasses import asdict
 
-    from anabranch_model_store.differences.snapshot_places import snapshot_place
+    from anabranch_model_store.differences.snapshot_places import split_place
     from anabranch_server.differences.reading import read_difference
 
     if len(places) == 3:
         model, *snapshots = places
         pairs = [(model, one) for one in snapshots]
     else:
-        found = [snapshot_place(one) for one in places]
-        pairs = [(str(folder), str(snapshot)) for folder, snapshot in found]
+        pairs = [split_place(one) for one in places]
     return asdict(read_difference(*pairs))
 
 

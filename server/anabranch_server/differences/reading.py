@@ -1,5 +1,8 @@
-"""Snapshots in folders, compared in this process."""
+"""Snapshots in folders or at URLs, compared in this process."""
 
+from contextlib import ExitStack
+
+from anabranch_model_store.deltas.origins import LocalOrigin, Origin
 from anabranch_model_store.differences.snapshot_contents import open_snapshot
 from anabranch_model_store.differences.snapshot_differences import compare_snapshots
 from anabranch_model_store.differences.snapshot_places import model_place
@@ -12,16 +15,25 @@ from anabranch_server.describe.differences import (
 __all__ = ["read_difference"]
 
 Place = tuple[str, str]
-"""Folder of a model, and a snapshot of it such as `42+17`."""
+"""Folder or URL of a model, and a snapshot of it such as `42+17`."""
 
 
 def read_difference(before: Place, after: Place) -> DifferenceView:
     """Return what differs between two snapshots. Reads every row of both, some at a time.
 
+    Files at URLs are fetched into a temporary folder first; credentials are those of the
+    environment.
+
     Raises:
         AnabranchError: one is not there or cannot be read.
     """
-    found = compare_snapshots(*[open_snapshot(*model_place(*one)) for one in (before, after)])
+    with ExitStack() as stack:
+        models = {folder: _model(stack, folder) for folder, _ in (before, after)}
+        opened = []
+        for folder, snapshot in (before, after):
+            local, origin = models[folder]
+            opened.append(open_snapshot(*model_place(local, snapshot), origin))
+        found = compare_snapshots(*opened)
     return DifferenceView(
         [
             TableDifferenceView(one.name, one.added, one.changed, one.removed, one.change_norm)
@@ -29,3 +41,13 @@ def read_difference(before: Place, after: Place) -> DifferenceView:
         ],
         [WeightDifferenceView(one.name, one.changed, one.change_norm) for one in found.dense],
     )
+
+
+def _model(stack: ExitStack, folder: str) -> tuple[str, Origin]:
+    """Return the folder of a model on this machine, and what brings its files."""
+    if "://" not in folder or folder.startswith("file://"):
+        return folder, LocalOrigin()
+    from anabranch_model_store.differences.remote_models import remote_model  # seldom needed
+
+    local, origin = stack.enter_context(remote_model(folder, {}))
+    return str(local), origin
