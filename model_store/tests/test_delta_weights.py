@@ -130,6 +130,7 @@ def test_rows_of_a_table_in_the_graph_are_row_numbers_and_the_last_of_a_key_coun
 def test_rows_come_after_all_of_a_weight(shop: DeltaShop) -> None:
     target = publish(shop, RANK, weights(), WHOLE)
     table = weights(2)["items"]
+    table.flags.writeable = False  # a delta's arrays are views of its files
 
     made, _ = shop.apply(target, {"items": table}, {"items": [row_changes([1], np.zeros((1, 6)))]})
 

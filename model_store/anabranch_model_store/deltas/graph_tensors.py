@@ -136,7 +136,7 @@ class GraphTensors:
         return cls(path, size, graphs[0], {tensor.name: tensor for tensor in found})
 
     def array(self, name: str) -> Array:
-        """Return the numbers of an initializer of a type in `WEIGHT_TYPES`.
+        """Return the numbers of an initializer of a type in `WEIGHT_TYPES`; they are the caller's.
 
         Raises:
             Corrupt: the file is shorter than it says.
@@ -156,7 +156,7 @@ class GraphTensors:
                 if tensor.raw.end - offset != size:
                     raise Corrupt(f"{path.name}: weight {name!r} has other bytes than its shape")
             else:
-                return self._decoded(tensor).astype(dtype, copy=False)
+                return self._decoded(tensor).astype(dtype)
             if offset + size > path.stat().st_size:
                 raise Corrupt(f"{path.name}: ends inside of the weight {name!r}")
             flat = np.fromfile(path, np.uint8, size, offset=offset)

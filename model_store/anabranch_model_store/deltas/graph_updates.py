@@ -86,11 +86,15 @@ def updated_graphs(
         if found[name].graph:
             new[found[name].name] = array
     is_strict = target.deployment.deltas.non_finite == "refuse"
+    sent = {found[name].name for name in changes.tensors}
     for name, rows in changes.rows.items():
         place = found[name]
         if place.graph:
-            whole = new[place.name] if place.name in new else places.array(place)
-            new[place.name] = _with_rows(place, whole, rows, is_strict)
+            if place.name not in new:
+                new[place.name] = places.array(place)
+            elif place.name in sent:
+                new[place.name] = new[place.name].copy()  # the delta's own stays as it is
+            _change_rows(place, new[place.name], rows, is_strict)
     file = weights.keep(new)
     parts: set[GraphPart] = {one.part for place in touched.values() for one in place.graph}
     placed: dict[GraphPart, Mapping[str, Array]] = {
@@ -100,16 +104,15 @@ def updated_graphs(
     return replace(making.made(), files=replace(target.graphs, weights=file))
 
 
-def _with_rows(
-    place: WeightPlace, whole: Array, changes: Sequence[RowChanges], is_strict: bool
-) -> Array:
-    """Return a weight with other rows.
+def _change_rows(
+    place: WeightPlace, made: Array, changes: Sequence[RowChanges], is_strict: bool
+) -> None:
+    """Give a weight, which is this delta's to change, other rows.
 
     Raises:
         InvalidInput: rows do not fit.
         DeltaCorrupt: a number is too large.
     """
-    made = whole.copy()
     for change in changes:
         place.check_rows(change.values.shape[1], len(change.deleted))
         outside = (change.keys < 0) | (change.keys >= len(made))
@@ -128,7 +131,6 @@ def _with_rows(
                 "which its rows are (serving.yaml: deltas.non_finite: allow lets it in)",
             )
         made[change.keys] = values
-    return made
 
 
 def _initializers(
