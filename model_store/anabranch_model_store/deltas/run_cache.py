@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from anabranch_model_store.cache_entries import mark_used, name_of, newest_first
-from anabranch_model_store.deltas.run_writing import RunHead, write_run
+from anabranch_model_store.deltas.run_writing import RANGE_BYTES, RunHead, write_run
 from anabranch_model_store.deltas.runs import RunFile, RunTable
 from anabranch_model_store.deltas.targets import Run
 from anabranch_wire.errors import AnabranchError
@@ -26,6 +26,8 @@ _log = logging.getLogger(__name__)
 
 _NAME: Final = re.compile(r"(\d{8})-(\d{8})\.run")
 _SUFFIX: Final = ".run"
+_MERGED_BYTES: Final = 4 << 20
+"""Of rows that are merged at a time, while other threads of the process want the interpreter."""
 _GRACE_S: Final = 60.0
 """How long a run stays beside a longer one: some process may be about to be told of it."""
 
@@ -93,6 +95,7 @@ class RunCache:
         head: RunHead,
         sources: Sequence[Sequence[RunTable]],
         on_range: Callable[[], None] = lambda: None,
+        range_bytes: int = RANGE_BYTES,
     ) -> Run:
         """Keep changes as one run; see `write_run`.
 
@@ -102,7 +105,7 @@ class RunCache:
         folder = self._place(head.identity)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         name = f"{head.first:08}-{head.last:08}{_SUFFIX}"
-        write_run(folder, name, head, sources, on_range)
+        write_run(folder, name, head, sources, on_range, range_bytes)
         with self._lock:
             self._sound.add(folder / name)
         return Run(folder / name, head.first, head.last)
@@ -125,7 +128,7 @@ class RunCache:
                 file.release()
             on_range()
 
-        return self.put(head, [file.tables for file in files], next_range)
+        return self.put(head, [file.tables for file in files], next_range, _MERGED_BYTES)
 
     def forget(self, identity: str, applied: int, sequence: int) -> None:
         """Remove the runs that a delta is part of, and no delta that is applied.

@@ -30,9 +30,9 @@ from anabranch_model_store.deltas.runs import (
 )
 from anabranch_runtime.checksums import crc32c
 
-__all__ = ["RunHead", "write_run"]
+__all__ = ["RANGE_BYTES", "RunHead", "write_run"]
 
-_RANGE_BYTES: Final = 16 << 20
+RANGE_BYTES: Final = 16 << 20
 _KEY_BYTES: Final = 40
 """What is held in memory for a key beside its row: itself, where it is from, and their order."""
 
@@ -62,7 +62,7 @@ def write_run(
     head: RunHead,
     sources: Sequence[Sequence[RunTable]],
     on_range: Callable[[], None] = lambda: None,
-    range_bytes: int = _RANGE_BYTES,
+    range_bytes: int = RANGE_BYTES,
 ) -> None:
     """Write a run, whole or not at all.
 
