@@ -86,9 +86,11 @@ def _change_vocabulary(draw: st.DrawFn, version: PlainVersion) -> None:
 
 def _change_ragged(draw: st.DrawFn, version: PlainVersion) -> None:
     feature = _some(draw, version, "ragged")
+    padded = [one for one in version.features if "pad_to" in one.get("ragged", {})]
     ragged = feature.setdefault("ragged", {"max_length": 2})
     match draw(st.integers(0, 4)):
         case 0:
+            ragged = draw(st.sampled_from(padded or [feature]))["ragged"]
             ragged["padding"] = draw(st.sampled_from([0.5, 2**11 + 1, 2**24 + 1, -(2**31) - 1]))
         case 1:
             ragged["pad_to"] = draw(st.integers(1, 5))

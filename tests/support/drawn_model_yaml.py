@@ -40,7 +40,7 @@ def versions(draw: st.DrawFn) -> PlainVersion:
     """
     version = _Drawing(draw).version()
     version.document["extra"] = {"changed": "nothing"}
-    if draw(st.integers(0, 2)) == 0:
+    if draw(st.booleans()):
         name = draw(st.sampled_from(sorted(CHANGES)))
         version.document["extra"]["changed"] = name
         CHANGES[name](draw, version)

@@ -222,6 +222,8 @@ def _of_default_ids(version: PlainVersion, feature: Document) -> Iterator[str]:
             if key not in into:
                 continue
             datatype = version.inputs[into[key]].datatype
+            if datatype == "BYTES":
+                continue  # refused for its kind already, unless it is a string
             if isinstance(one, int) and not HOLDS[datatype][0] <= one <= HOLDS[datatype][1]:
                 yield f"{feature['name']}: default beyond {datatype}"
             if isinstance(one, float) and datatype == "FP16" and 65520 <= abs(one) < math.inf:
