@@ -1,6 +1,7 @@
 """Versions of one model, looked at by the loader before they are switched to."""
 
 import asyncio
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -175,6 +176,11 @@ class Loads:
             return error
         work = shelf.work(number) if start is now else Work()
         applied, error = await self._deltas.apply(start, delta, seen, version, self.on_progress)
+        if applied is None and not await asyncio.to_thread(_is_cached, start):
+            # The cache folder was deleted: a look at the version itself fills it once more.
+            self._reports.delta_faults.forget(number)
+            shelf.retained.forget(number)
+            return await self.obtain(number, seen, wish)
         if applied is not None and (applied.version.delta == delta or delta > now.delta):
             shelf.move(number, applied.version, work.with_deltas(applied))
             self._reports.notes(applied.version, now.notes)
@@ -279,3 +285,8 @@ def _tables(plan: VersionPlan) -> int:
     rows = 0 if plan.store is None else plan.store.memory_bytes
     items = None if plan.ranking is None else plan.ranking.item_table
     return rows + (0 if items is None else items.bytes)
+
+
+def _is_cached(plan: VersionPlan) -> bool:
+    """Whether the files that a version and its deltas are made of are there; any thread."""
+    return all(os.path.exists(path) for path in plan.kept_files)
