@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from anabranch_publish import Publisher, publish_version
 from anabranch_server.supervisor.seen_deltas import NO_DELTAS
 from anabranch_server.supervisor.watching import Scanner
 from anabranch_server.supervisor.watching_deltas import DeltaWatch
@@ -169,6 +170,25 @@ def test_cumulative_ones_among_new_ones_are_known(version: Path) -> None:
     seen = eyes.look()
     assert (seen.ranges, seen.jumps) == (((1, 1), (5, 6)), ((2, 5),))
     assert seen.reach(1) == 6
+
+
+def test_what_replaces_those_that_were_removed_is_known_at_a_start(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(b"onnx")
+    publish_version(tmp_path / "m", tmp_path / "m.onnx", version=42)
+    with Publisher(tmp_path / "m", version=42) as publisher:
+        for _ in range(3):
+            publisher.delta().publish()
+        publisher.compact()
+        publisher.delta().publish()
+        running = Eyes(tmp_path / "m/42")
+        assert running.look().reach(0) == 5
+        publisher.prune(keep=1, age_s=0)
+
+    seen = Eyes(tmp_path / "m/42").look()
+
+    assert seen.ranges == ((3, 5),)
+    assert seen.reach(0) == 5
+    assert running.look(after_s=100.0).reach(0) == 5
 
 
 def test_other_names_are_noted_and_hidden_ones_are_not(version: Path) -> None:

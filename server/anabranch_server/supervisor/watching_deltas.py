@@ -217,6 +217,18 @@ class DeltaWatch:
             for number in range(known + 1, newest):
                 if number in there:
                     self._read(number)
+        self._read_beginnings(before)
+
+    def _read_beginnings(self, before: Ranges) -> None:
+        """Read what a stretch begins with where others were removed: one of them replaces those."""
+        known = {1, *(first for first, _ in before)}
+        for first, last in self._ranges:
+            if first in known:
+                continue
+            for number in range(first, min(last, first + _READ) + 1):
+                self._read(number)
+                if number in self._jumps:
+                    break
 
     def _read(self, number: int) -> Delta | None:
         """Return what a delta says; None where that makes no sense. Whoever applies it says why."""
