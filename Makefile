@@ -62,8 +62,9 @@ bench: setup ## the figures of docs/benchmarks.md; two hours on a quiet machine
 	$(BIN)/python benchmarks/ranking.py --json benchmarks/results/ranking.json
 	$(MAKE) report
 
-chaos: setup ## minutes of kills under load: worker, supervisor, loader
+chaos: setup ## minutes of kills under load: worker, supervisor, loader; with deltas their publisher
 	cd load_tests && ../$(BIN)/python -m chaos $(ARGS)
+	$(if $(ARGS),,cd load_tests && ../$(BIN)/python -m chaos --deltas)
 
 report: setup ## docs/benchmarks.md from benchmarks/results
 	$(BIN)/python benchmarks/report.py

@@ -1,5 +1,6 @@
 """What the processes of a server hold when all is quiet, and whether that is more than before."""
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,13 +15,16 @@ from anabranch_testing.server_processes import (
 )
 from chaos.judging import Complaint
 
-__all__ = ["Held", "held_by", "leaks"]
+__all__ = ["Held", "folder_bytes", "held_by", "leaks", "overflowing"]
 
 _DESCRIPTORS: Final = 6
 """That a process may have more than before: something is always being said or asked."""
 
 _BYTES: Final = 48 << 20
 """Memory that it may have more than before: allocators keep what was free at some moment."""
+
+_FOLDER_BYTES: Final = 64 << 20
+"""By which a cache folder may grow: files of versions that passed stay there for a while."""
 
 _LASTING: Final[tuple[Role, ...]] = ("launcher", "supervisor", "worker")
 
@@ -78,6 +82,22 @@ def leaks(
         if now.memory_bytes > then.memory_bytes + _BYTES:
             grown = f"{then.memory_bytes >> 20} -> {now.memory_bytes >> 20} MiB"
             yield Complaint("leaked", f"{role}: {grown} of memory")
+
+
+def folder_bytes(folder: Path) -> int:
+    """Return the size of all files below a folder; those that go meanwhile count or not."""
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                total += (Path(place) / name).stat().st_size
+    return total
+
+
+def overflowing(before: int, after: int) -> Iterator[Complaint]:
+    """Yield a complaint of a cache folder that has grown by too many bytes."""
+    if after > before + _FOLDER_BYTES:
+        yield Complaint("leaked", f"cache folder: {before >> 20} -> {after >> 20} MiB")
 
 
 def _held(pid: int, server_port: int) -> Held | None:

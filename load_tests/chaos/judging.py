@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, Literal
 
+from chaos.numbers import number_of
 from openloop import Answer
 
 __all__ = ["Complaint", "Kill", "Known", "Rule", "Victim", "complaints"]
 
-Victim = Literal["worker", "supervisor", "loader"]
+Victim = Literal["worker", "supervisor", "loader", "publisher"]
 Rule = Literal["failed", "backwards", "mixed", "stale", "lost", "leaked"]
 
 _MOMENT_NS: Final = 1_000_000_000
@@ -42,7 +43,7 @@ class Known:
     Attributes:
         at_ns: `time.monotonic_ns` of that moment.
         version: of the model.
-        marker: of its rows; 0 where they have none.
+        marker: of its rows, or of the snapshot with its delta; 0 where there is none.
     """
 
     at_ns: int
@@ -70,6 +71,7 @@ def complaints(
     kills: Sequence[Kill],
     markers: frozenset[str] = frozenset(),
     known: Iterable[Known] = (),
+    deltas: bool = False,
 ) -> Iterator[Complaint]:
     """Yield what broke a rule.
 
@@ -87,18 +89,16 @@ def complaints(
         kills: in any order.
         markers: outputs whose numbers are the marker of the rows instead.
         known: in any order.
+        deltas: whether all numbers are that of the snapshot, and the delta's header is recorded
+            second.
     """
     good = []
     for answer in sorted(answers, key=lambda one: one.sent_ns or 0):
         if answer.outcome == "ok":
-            told = int(answer.recorded[0] or 0)
-            versions, marks = _numbers(answer.body, markers)
-            if versions != {told} or len(marks) > 1:
-                words = f"says version {told}, computed by {_list(versions)}"
-                yield Complaint(
-                    "mixed", words + (f" from rows {_list(marks)}" if marks else ""), answer
-                )
-            good.append((answer, Known(answer.ended_ns, told, int(max(marks, default=0)))))
+            told, mixture = _updated(answer) if deltas else _told(answer, markers)
+            if mixture:
+                yield Complaint("mixed", mixture, answer)
+            good.append((answer, told))
         elif not _may_fail(answer, kills):
             status = f" {answer.status}" if answer.status else ""
             yield Complaint("failed", f"{answer.outcome}{status} with no kill to blame", answer)
@@ -152,6 +152,26 @@ def _later(one: Known, other: Known) -> Known:
         max(one.version, other.version),
         max(one.marker, other.marker),
     )
+
+
+def _told(answer: Answer, markers: frozenset[str]) -> tuple[Known, str]:
+    """What an answer shows to be current, and what is wrong with that."""
+    told = int(answer.recorded[0] or 0)
+    versions, marks = _numbers(answer.body, markers)
+    known = Known(answer.ended_ns, told, int(max(marks, default=0)))
+    if versions == {told} and len(marks) <= 1:
+        return known, ""
+    words = f"says version {told}, computed by {_list(versions)}"
+    return known, words + (f" from rows {_list(marks)}" if marks else "")
+
+
+def _updated(answer: Answer) -> tuple[Known, str]:
+    """As `_told`, where all numbers are that of the snapshot."""
+    version, delta = (int(one or 0) for one in answer.recorded)
+    number = number_of(version, delta)
+    found, _ = _numbers(answer.body, frozenset())
+    words = f"says version {version} and delta {delta}, computed by {_list(found)}"
+    return Known(answer.ended_ns, version, number), "" if found == {number} else words
 
 
 def _may_fail(answer: Answer, kills: Sequence[Kill]) -> bool:

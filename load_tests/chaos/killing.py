@@ -8,7 +8,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -18,19 +18,22 @@ import msgspec
 
 from anabranch_testing.server_processes import Role, ServerProcesses, owned_ports, wait_until
 from anabranch_testing.servers import RunningServer
-from chaos.holdings import Held, held_by, leaks
+from chaos.holdings import Held, folder_bytes, held_by, leaks, overflowing
 from chaos.judging import Complaint, Kill, Known, Victim, complaints
+from chaos.numbers import number_of
+from chaos.producers import Producer, Published
 from chaos.subjects import Subject, requests_of
 from openloop import Answer, Background, HttpTransport, Plan, Result
 
-__all__ = ["Outcome", "Rules", "kill_at_random"]
+__all__ = ["HEADERS", "Outcome", "Rules", "kill_at_random"]
 
 _BACK_S: Final = 60.0
 _QUIET_S: Final = 20.0
 """How long what passed may take to be let go."""
 
 _LOOK_S: Final = 0.1
-_HEADERS: Final = ("Anabranch-Model-Version",)
+HEADERS: Final = ("Anabranch-Model-Version", "Anabranch-Delta")
+"""Whose values judges want of every answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,8 @@ class Outcome:
         back_s: how long the server took to be whole again, after each kill.
         versions: version that was served in the end.
         marker: of the rows in the end; 0 where they do not change.
+        published: by the trainer of a model with deltas; None: there was none.
+        cache_bytes: of the cache folder, then and in the end.
         before: what the processes held once the version had changed a few times.
         after: what they held when all was quiet.
     """
@@ -77,6 +82,8 @@ class Outcome:
     back_s: tuple[float, ...]
     versions: int
     marker: int
+    published: Published | None
+    cache_bytes: tuple[int, int]
     before: dict[Role, Held]
     after: dict[Role, Held]
 
@@ -98,13 +105,15 @@ def kill_at_random(
     """
     answers = _Answers()
     plan = Plan(rate=rules.rate, seconds=36_000, connections=rules.connections, timeout_s=20.0)
-    transport = HttpTransport(server.http, _HEADERS, keep_bodies=True)
+    transport = HttpTransport(server.http, HEADERS, keep_bodies=True)
     draw = random.Random(rules.seed)
     story = _Story(server, subject, repository / subject.model, workers, rules)
     end = time.monotonic() + rules.seconds
-    with Background(plan, transport, requests_of(subject, server.http), answers.take) as load:
+    requests = requests_of(subject, server.http)
+    with closing(story), Background(plan, transport, requests, answers.take) as load:
+        story.begin()
         story.pass_time(2.5 * rules.publish_s)
-        before = story.held()
+        before, cache_before = story.held(), story.cache_bytes()
         while not story.kills or time.monotonic() < end:
             if time.monotonic() > end + _BACK_S:
                 raise TimeoutError(f"{' or '.join(rules.victims)}: none was there to be killed")
@@ -112,10 +121,11 @@ def kill_at_random(
             story.kill(draw.choice(list(rules.victims)), draw)
         story.finish()
         result = load.finish()
-    after = story.quiet(before)
+    after, cache_after = story.quiet(before), story.cache_bytes()
     broken = chain(
-        complaints(answers.all, story.kills, subject.markers, story.known),
+        complaints(answers.all, story.kills, subject.markers, story.known, subject.deltas),
         leaks(before, after, subject.generations),
+        overflowing(cache_before, cache_after),
     )
     return Outcome(
         result,
@@ -124,6 +134,8 @@ def kill_at_random(
         tuple(story.back_s),
         story.version,
         story.marker(),
+        story.published,
+        (cache_before, cache_after),
         before,
         after,
     )
@@ -160,6 +172,18 @@ class _Story:
         self._processes = ServerProcesses(server.process.pid)
         self._port = int(server.http.rpartition(":")[2])
         self._published = time.monotonic()
+        self._producer = Producer(folder, server.log.parent, rules.seed) if subject.deltas else None
+        self.published: Published | None = None
+
+    def begin(self) -> None:
+        """Start the trainer of a model with deltas."""
+        if self._producer is not None:
+            self._producer.start()
+
+    def close(self) -> None:
+        """End that trainer, where it runs."""
+        if self._producer is not None:
+            self._producer.close()
 
     def pass_time(self, seconds: float) -> None:
         """Let it be for a while, but for new versions."""
@@ -174,6 +198,9 @@ class _Story:
 
     def kill(self, victim: Victim, draw: random.Random) -> None:
         """Kill one, and wait until the server is whole again."""
+        if victim == "publisher":
+            self._kill_producer()
+            return
         if victim == "loader":
             self._publish()
             with suppress(TimeoutError):  # it may have been too quick to be seen
@@ -193,11 +220,11 @@ class _Story:
 
     def finish(self) -> None:
         """A last version must be served by every worker."""
-        self._publish()
+        last = self._publish_last()
         wait_until(
-            lambda: self._served() == [str(self.version)] * self._workers,
+            lambda: self._served() == [last] * self._workers,
             _BACK_S,
-            f"version {self.version} served by every worker in the end",
+            f"{last} served by every worker in the end",
         )
         wait_until(self._is_whole, _BACK_S, "whole in the end")
         self._note_marker()
@@ -206,6 +233,10 @@ class _Story:
     def held(self) -> dict[Role, Held]:
         """What the processes hold now."""
         return held_by(self._processes, self._port)
+
+    def cache_bytes(self) -> int:
+        """How much the server keeps in its cache folder now."""
+        return folder_bytes(self._server.log.parent / "cache")
 
     def quiet(self, before: Mapping[Role, Held]) -> dict[Role, Held]:
         """What the processes hold once they have let go of what passed, or have not in time."""
@@ -229,7 +260,27 @@ class _Story:
         if (marker := self.marker()) > 1:
             self.known.append(Known(time.monotonic_ns(), 0, marker - 1))
 
+    def _kill_producer(self) -> None:
+        """Kill the trainer, and have another one go on."""
+        assert self._producer is not None, "only models with deltas have a trainer"
+        at_ns = time.monotonic_ns()
+        self.kills.append(Kill("publisher", self._producer.kill(), at_ns))
+        self._producer.start()
+        self.back_s.append((time.monotonic_ns() - at_ns) / 1e9)
+        self._served()
+
+    def _publish_last(self) -> tuple[int, int]:
+        """Publish once more; returns the version and the delta that must be served then."""
+        if self._producer is None:
+            self._publish()
+            return self.version, 0
+        self.published = self._producer.finish()
+        self.version = self.published.version
+        return self.version, self.published.delta
+
     def _publish(self) -> None:
+        if self._producer is not None:
+            return  # it publishes all the time
         self.version += 1
         self._subject.publish(self._folder, self.version)
         self._published = time.monotonic()
@@ -248,21 +299,28 @@ class _Story:
             return False
         return [worker["state"] for worker in self._told()] == ["serving"] * self._workers
 
-    def _served(self) -> list[str]:
-        """The snapshot of the model in every worker that has one, without its delta.
+    def _served(self) -> list[tuple[int, int]]:
+        """The version and the delta of the model in every worker that has one.
 
         Where it is the same one everywhere, nothing older may be seen from now on.
         """
         found = (worker["snapshots"].get(self._subject.model, "") for worker in self._told())
-        served = [snapshot.partition("+")[0] for snapshot in found]
-        if len(served) == self._workers and len(set(served)) == 1 and served[0]:
-            self.known.append(Known(time.monotonic_ns(), int(served[0])))
+        served = [_version_and_delta(snapshot) for snapshot in found if snapshot]
+        if len(served) == self._workers and len(set(served)) == 1:
+            version, delta = served[0]
+            number = number_of(version, delta) if self._subject.deltas else 0
+            self.known.append(Known(time.monotonic_ns(), version, number))
         return served
 
     def _told(self) -> list[dict[str, Any]]:
         """What the admin port says of workers; nothing while it does not answer."""
         answer = _get(f"http://{self._server.admin}/admin/v1/workers")
         return [] if answer is None else list(json.loads(answer)["workers"])
+
+
+def _version_and_delta(snapshot: str) -> tuple[int, int]:
+    version, _, delta = snapshot.partition("+")
+    return int(version), int(delta or 0)
 
 
 def _get(url: str) -> bytes | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from anabranch_testing.servers import RunningServer, started_server
 from chaos.subjects import Subject
 
-__all__ = ["limited_to", "staged_server"]
+__all__ = ["limited_to", "restarted_server", "staged_server"]
 
 
 @contextmanager
@@ -29,15 +29,34 @@ def staged_server(
         "format: 1\nqueue: {default_timeout_ms: 20000}\n"
     )
     (folder / "server").mkdir()
+    with _started(subject, folder, options, prefix) as server:
+        yield server, repository
+
+
+@contextmanager
+def restarted_server(
+    subject: Subject, folder: Path, *options: str, prefix: Sequence[str] = ()
+) -> Iterator[RunningServer]:
+    """Serve until the block ends what a `staged_server` of that folder served, which has ended."""
+    (folder / "server" / "ready.json").unlink(missing_ok=True)
+    (folder / "server" / "server.log").rename(folder / "server" / "before.log")
+    with _started(subject, folder, options, prefix) as server:
+        yield server
+
+
+@contextmanager
+def _started(
+    subject: Subject, folder: Path, options: Sequence[str], prefix: Sequence[str]
+) -> Iterator[RunningServer]:
     with started_server(
-        repository,
+        folder / "models",
         folder / "server",
         *subject.options,
         *options,
         prefix=prefix,
         module=subject.module,
     ) as server:
-        yield server, repository
+        yield server
 
 
 def limited_to(address_space_bytes: int) -> tuple[str, ...]:

@@ -10,9 +10,10 @@ from typing import Any, Final
 from anabranch_testing.marked_rows import ROWS
 from anabranch_testing.telling_models import INPUT_WIDTH, publish_telling
 from anabranch_testing.telling_tables import TABLES, keys_of, publish_telling_tables
+from chaos.producing import publish_numbered
 from openloop import post
 
-__all__ = ["REWRITTEN", "TABLED", "TELLING", "Subject", "requests_of"]
+__all__ = ["DELTAS", "REWRITTEN", "TABLED", "TELLING", "Subject", "requests_of"]
 
 _TABLE_ROWS: Final = 50_000
 """Of each table: a version that is never let go is 4 MB that show."""
@@ -29,6 +30,8 @@ class Subject:
         markers: outputs whose numbers are the marker of the rows; all others tell the version.
         module: what stands for the command of the server.
         options: more options of the server.
+        deltas: whether a trainer of its own publishes deltas of it, and versions; all numbers are
+            then that of the snapshot, see `chaos.numbers`.
         generations: that a process may have mapped when all is quiet.
     """
 
@@ -38,6 +41,7 @@ class Subject:
     markers: frozenset[str] = field(default_factory=frozenset)
     module: str = "anabranch_server"
     options: tuple[str, ...] = ()
+    deltas: bool = False
     generations: int = 0
 
 
@@ -83,6 +87,16 @@ TABLED: Final = Subject(
     generations=2,  # of the version and of the one before, which is kept
 )
 """Tables beside the graph: rows and weights of a version are its number."""
+
+DELTAS: Final = Subject(
+    "updated",
+    publish_numbered,
+    _table_bodies(ROWS, (1, 5, 40)),
+    options=("--poll-s", "0.2"),
+    deltas=True,
+    generations=3,  # of both versions that are kept, and one more where room has just been made
+)
+"""As `TABLED`, but a trainer publishes deltas too, and some that are damaged."""
 
 REWRITTEN: Final = Subject(
     "m",  # as the supervisor that rewrites rows has it

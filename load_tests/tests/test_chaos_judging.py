@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from chaos import Complaint, Kill, Known, complaints
+from chaos.numbers import number_of
 from openloop import Answer
 
 SECOND = 1_000_000_000
@@ -44,8 +45,9 @@ def rules(
     kills: tuple[Kill, ...] = (),
     markers: frozenset[str] = frozenset(),
     known: tuple[Known, ...] = (),
+    deltas: bool = False,
 ) -> list[str]:
-    return [complaint.rule for complaint in complaints(answers, kills, markers, known)]
+    return [one.rule for one in complaints(answers, kills, markers, known, deltas)]
 
 
 RESET = {"outcome": "reset", "status": None, "recorded": (), "body": b"", "ended_ns": 11 * SECOND}
@@ -144,3 +146,49 @@ def test_markers_that_go_back_are_a_complaint() -> None:
     assert rules(new, old, markers=MARKERS) == ["backwards"]
     assert rules(new, elsewhere, markers=MARKERS) == ["stale"]
     assert rules(new, markers=MARKERS, known=(Known(9 * SECOND, 0, 31),)) == ["lost"]
+
+
+def updated(version: int, delta: int, *numbers: int, at_s: int = 10) -> Answer:
+    """Return an answer that says its version and delta, computed by these numbers."""
+    return answer(
+        recorded=(str(version), str(delta)),
+        body=scores(*numbers),
+        sent_ns=at_s * SECOND,
+        ended_ns=at_s * SECOND + 1000,
+        connection=at_s,
+    )
+
+
+def test_numbers_of_the_delta_that_an_answer_names_are_no_complaint() -> None:
+    whole = updated(7, 3, number_of(7, 3), number_of(7, 3))
+
+    assert rules(updated(7, 0, number_of(7, 0), at_s=8), whole, deltas=True) == []
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        (number_of(7, 3), number_of(7, 2)),
+        (number_of(7, 2), number_of(7, 2)),
+        (number_of(6, 3), number_of(6, 3)),
+        (-1, -1),
+    ],
+    ids=["of two deltas", "of another delta", "of another version", "damaged"],
+)
+def test_numbers_of_anything_else_are_a_mixture(numbers: tuple[int, int]) -> None:
+    assert rules(updated(7, 3, *numbers), deltas=True) == ["mixed"]
+
+
+def test_a_delta_does_not_go_back_after_it_was_seen() -> None:
+    first = updated(7, 3, number_of(7, 3))
+    older = updated(7, 2, number_of(7, 2), at_s=12)
+    newer = updated(8, 0, number_of(8, 0), at_s=12)
+
+    assert rules(first, older, deltas=True) == ["stale"]
+    assert rules(first, newer, deltas=True) == []
+
+
+def test_a_delta_that_was_current_everywhere_is_lost_behind_it() -> None:
+    known = (Known(9 * SECOND, 7, number_of(7, 4)),)
+
+    assert rules(updated(7, 3, number_of(7, 3)), known=known, deltas=True) == ["lost"]

@@ -14,12 +14,14 @@ from anabranch_testing.lengths import length
 from anabranch_testing.server_processes import ServerProcesses, wait_until
 from anabranch_testing.servers import RunningServer
 from chaos import (
+    DELTAS,
     REWRITTEN,
     TABLED,
     TELLING,
     Rules,
     Subject,
     Victim,
+    forgotten,
     kill_at_random,
     requests_of,
     staged_server,
@@ -77,6 +79,25 @@ def test_rows_and_weights_of_an_answer_are_of_one_version_whoever_is_killed(
     assert outcome.result.counts.ok.count > 50 * rules.seconds
     assert outcome.versions > 1
     assert bool(outcome.marker) == bool(subject.markers)
+
+
+@pytest.mark.slow
+@pytest.mark.soak
+def test_no_delta_is_mixed_or_lost_whoever_is_killed_and_whatever_is_damaged(
+    tmp_path: Path,
+) -> None:
+    victims: list[Victim] = ["worker", "supervisor", "loader", "publisher"]
+    rules = Rules(victims, seconds=length(20, 3600), rate=100.0, pause_s=2.0)
+
+    with staged_server(DELTAS, tmp_path, *OPTIONS) as (server, repository):
+        outcome = kill_at_random(server, DELTAS, repository, WORKERS, rules)
+
+    assert outcome.kills
+    assert outcome.complaints == ()
+    assert outcome.result.counts.ok.count > 50 * rules.seconds
+    assert outcome.published is not None
+    assert outcome.published.kinds["good"] > rules.seconds / 4
+    assert list(forgotten(DELTAS, tmp_path, outcome.published, *OPTIONS)) == []
 
 
 @pytest.mark.slow

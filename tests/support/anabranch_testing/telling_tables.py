@@ -43,24 +43,28 @@ def keys_of(table: int, rows: int = ROWS) -> NDArray[np.int64]:
     return np.concatenate([marked, more])
 
 
-def publish_telling_tables(model_dir: Path, version: int, rows: int = ROWS) -> None:
-    """Publish a version whose every row and whose weight is its own number, up to 2^24.
+def publish_telling_tables(
+    model_dir: Path, version: int, rows: int = ROWS, *, number: int | None = None
+) -> None:
+    """Publish a version whose every row and whose weight is one number, up to 2^24.
 
     Args:
         model_dir: folder of the model.
         version: its number.
         rows: of each of the two tables; `ROWS` of them can be marked anew.
+        number: what they are; None: the version's own number.
     """
+    told = version if number is None else number
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         (folder / "model.yaml").write_text(_MODEL_YAML)
         tables = {}
         for index, name in enumerate(TABLES):
             known = keys_of(index, rows)
-            tables[name] = Rows(known, np.full((len(known), DIM), version, np.float32))
+            tables[name] = Rows(known, np.full((len(known), DIM), told, np.float32))
         publish_version(
             model_dir,
-            write_graph(folder, _GRAPH.replace("VERSION", str(version))),
+            write_graph(folder, _GRAPH.replace("VERSION", str(told))),
             version=version,
             model_yaml=folder / "model.yaml",
             tables=tables,
