@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from anabranch_publish import publish_version
+from anabranch_testing import new_connections
 from anabranch_testing.graphs import scale_model
 from anabranch_testing.lengths import is_soak
 from anabranch_testing.server_processes import ServerProcesses, wait_until
@@ -30,7 +31,9 @@ def damage(folder: Path) -> None:
 def status(server: RunningServer) -> int:
     """Return what a new connection is answered with; 0 where nobody answers."""
     try:
-        return httpx.post(f"http://{server.http}/v2/models/ctr/infer", json=REQUEST).status_code
+        return new_connections.post(
+            f"http://{server.http}/v2/models/ctr/infer", json=REQUEST
+        ).status_code
     except httpx.TransportError:
         return 0
 
@@ -59,7 +62,7 @@ def test_a_worker_that_is_started_again_serves_what_the_cache_no_longer_has(
         os.kill(server.workers[0], signal.SIGKILL)
 
         def has_joined() -> bool:
-            shown = httpx.get(f"http://{server.admin}/admin/v1/workers").json()["workers"]
+            shown = new_connections.get(f"http://{server.admin}/admin/v1/workers").json()["workers"]
             restarts = sum(one["restarts"] for one in shown)
             return (restarts, len(shown)) == (1, workers) and all(
                 one["state"] == "serving" and one["snapshots"] == {"ctr": "2"} for one in shown

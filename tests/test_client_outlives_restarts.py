@@ -11,9 +11,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import httpx
 import pytest
 
+from anabranch_testing import new_connections
 from anabranch_testing.client_faces import FACES, Face, FaceName, open_face
 from anabranch_testing.server_processes import ServerProcesses
 from anabranch_testing.servers import RunningServer, started_server
@@ -138,7 +138,7 @@ def test_no_call_fails_while_versions_change(tmp_path: Path) -> None:
             grows(calls)
             shutil.copytree(model / "1", model / version)
             admin = f"http://{server.admin}/admin/v1/models/spin/reload"
-            httpx.post(admin, json={"wait_s": 60}, timeout=90).raise_for_status()
+            new_connections.post(admin, json={"wait_s": 60}, timeout=90).raise_for_status()
             end = time.monotonic() + 60
             while any(version not in some.versions for some in calls.values()):
                 assert time.monotonic() < end, calls

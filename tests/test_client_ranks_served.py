@@ -7,12 +7,12 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # comes without types
 import pytest
 
 from anabranch_client import AsyncClient, Client, ClientOptions, HedgeRules, Ranking, RetryRules
+from anabranch_testing import new_connections
 from anabranch_testing.client_faces import FACES, Face, FaceName, open_face
 from anabranch_testing.servers import RunningServer, started_server
 from anabranch_testing.spinning_models import write_spinning_model
@@ -59,7 +59,7 @@ def face(servers: list[RunningServer], face_name: FaceName) -> Iterator[Face]:
 
 def metric(server: RunningServer, name: str, **labels: str) -> float:
     """Add up the samples of a metric whose labels are these."""
-    text = httpx.get(f"http://{server.metrics}/metrics").text
+    text = new_connections.get(f"http://{server.metrics}/metrics").text
     total = 0.0
     for line in text.splitlines():
         if line.startswith(f"{name}{{") and all(f'{k}="{v}"' in line for k, v in labels.items()):

@@ -19,6 +19,7 @@ import pytest
 from onnx.external_data_helper import convert_model_to_external_data
 
 from anabranch_publish import publish_version
+from anabranch_testing import new_connections
 from anabranch_testing.graphs import write_graph
 from anabranch_testing.marked_rows import DIM, ROWS, TABLES
 from anabranch_testing.servers import RunningServer, started_server
@@ -93,14 +94,14 @@ def ask(server: RunningServer, users: list[int], items: list[int]) -> tuple[floa
             for name, ids in (("user", users), ("item", items))
         ]
     }
-    answer = httpx.post(f"http://{server.http}/v2/models/m/infer", json=body)
+    answer = new_connections.post(f"http://{server.http}/v2/models/m/infer", json=body)
     answer.raise_for_status()
     outputs = {one["name"]: one["data"] for one in answer.json()["outputs"]}
     return min(outputs["low"]), max(outputs["high"])
 
 
 def admin(server: RunningServer, path: str) -> Any:
-    answer = httpx.get(f"http://{server.admin}/admin/v1/models/m{path}")
+    answer = new_connections.get(f"http://{server.admin}/admin/v1/models/m{path}")
     answer.raise_for_status()
     return answer.json()
 
@@ -169,17 +170,17 @@ def test_status_metrics_and_metadata_say_what_was_cut(server: RunningServer) -> 
     (version,) = admin(server, "")["versions"]
     assert version["split"] == {"lookups_cut": 2, "lookups_left": 0, "max_abs_diff": 0.0}
 
-    page = httpx.get(f"http://{server.metrics}/metrics").text
+    page = new_connections.get(f"http://{server.metrics}/metrics").text
     for where, count in (("cut", 2), ("left", 0)):
         line = f'anabranch_optimized_lookups{{model="m",version="1",where="{where}"}} {count}'
         assert line in page
     for table in TABLES:
         assert f'anabranch_store_lookups_total{{model="m",table="{table}"}}' in page
 
-    config = httpx.get(f"http://{server.http}/v2/models/m/config").json()
+    config = new_connections.get(f"http://{server.http}/v2/models/m/config").json()
     assert [one["name"] for one in config["input"]] == ["user", "item"]
     assert [one["name"] for one in config["output"]] == ["low", "high"]
     assert config["rows"]["independent"] is True
     assert config["batching"]["merge"] is True
-    metadata = httpx.get(f"http://{server.http}/v2/models/m").json()
+    metadata = new_connections.get(f"http://{server.http}/v2/models/m").json()
     assert [one["name"] for one in metadata["inputs"]] == ["user", "item"]

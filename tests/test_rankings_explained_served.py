@@ -4,9 +4,9 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 
+from anabranch_testing import new_connections
 from anabranch_testing.servers import RunningServer, started_server
 from anabranch_testing.spinning_models import write_spinning_model
 
@@ -35,7 +35,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
 def test_rankings_are_explained_in_the_log_and_counted_by_feature(server: RunningServer) -> None:
     url = f"http://{server.http}/v1/models/spin:rank"
 
-    response = httpx.post(url, json=ASKED, headers={"X-Request-Id": "by-test"}, timeout=30)
+    response = new_connections.post(
+        url, json=ASKED, headers={"X-Request-Id": "by-test"}, timeout=30
+    )
 
     assert response.status_code == 200, response.text
     answer = response.json()
@@ -51,7 +53,7 @@ def test_rankings_are_explained_in_the_log_and_counted_by_feature(server: Runnin
     assert "7123456" not in json.dumps(line)
     samples = [
         line
-        for line in httpx.get(f"http://{server.metrics}/metrics").text.splitlines()
+        for line in new_connections.get(f"http://{server.metrics}/metrics").text.splitlines()
         if not line.startswith("#")
     ]
     for feature, counts in (("tags", (4, 0, 2)), ("spins", (1, 1, 0)), ("price", (3, 0, 0))):

@@ -15,6 +15,7 @@ import pytest
 import tritonclient.grpc as triton_grpc
 
 from anabranch_publish import publish_version
+from anabranch_testing import new_connections
 from anabranch_testing.graphs import scale_model
 from anabranch_testing.server_processes import wait_until
 from anabranch_testing.servers import RunningServer, started_server
@@ -48,7 +49,7 @@ def asking(server: RunningServer) -> Iterator[set[str]]:
                 return
             headers = {"X-Request-Id": f"http-{number}"}
             url = f"http://{server.http}/v2/models/ctr/infer"
-            httpx.post(url, json=WRONG if number % 5 == 0 else REQUEST, headers=headers)
+            new_connections.post(url, json=WRONG if number % 5 == 0 else REQUEST, headers=headers)
             answered.add(headers["X-Request-Id"])
 
     def grpc() -> None:
@@ -74,7 +75,7 @@ def asking(server: RunningServer) -> Iterator[set[str]]:
 
 def trace(server: RunningServer, seconds: float) -> httpx.Response:
     url = f"http://{server.admin}/admin/v1/trace?seconds={seconds}"
-    return httpx.post(url, timeout=seconds + 30)
+    return new_connections.post(url, timeout=seconds + 30)
 
 
 def passages(events: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
@@ -152,4 +153,4 @@ def test_a_trace_shows_requests_batches_and_a_switch(server: RunningServer, tmp_
 def test_times_out_of_bounds_are_refused(server: RunningServer) -> None:
     for seconds in (0, 0.05, 61, "nan", "x"):
         url = f"http://{server.admin}/admin/v1/trace?seconds={seconds}"
-        assert httpx.post(url).status_code == 400
+        assert new_connections.post(url).status_code == 400

@@ -18,6 +18,7 @@ import pytest
 
 from anabranch_publish import publish_version
 from anabranch_publish.tables import Rows
+from anabranch_testing import new_connections
 from anabranch_testing.lengths import length
 from anabranch_testing.marked_rows import DIM, ROWS, TABLES, keys, write_marked_graph
 from anabranch_testing.servers import RunningServer, started_server
@@ -83,7 +84,7 @@ def callers(server: RunningServer, count: int = 3) -> Iterator[list[Seen]]:
         }  # fmt: skip
         while not stopping.is_set():
             try:
-                answer = httpx.post(f"http://{server.http}/v2/models/m/infer", json=body)
+                answer = new_connections.post(f"http://{server.http}/v2/models/m/infer", json=body)
                 outputs = {one["name"]: one["data"] for one in answer.json()["outputs"]}
             except (httpx.HTTPError, KeyError):
                 mine.failures += 1
@@ -154,9 +155,11 @@ def test_rows_change_under_load_and_nobody_sees_a_mixture(server: RunningServer)
     assert sum(one.failures for one in seen) == 0
     _, workers = processes(server)
     wait_for(lambda: max(map(mapped, workers)) <= 2, "old generations are unmapped")
-    text = httpx.get(f"http://{server.metrics}/metrics").text
+    text = new_connections.get(f"http://{server.metrics}/metrics").text
     assert 'anabranch_store_lookups_total{model="m",table="a"}' in text
-    rows = httpx.get(f"http://{server.admin}/admin/v1/models/m/tables/a/rows?key=0").json()["rows"]
+    rows = new_connections.get(
+        f"http://{server.admin}/admin/v1/models/m/tables/a/rows?key=0"
+    ).json()["rows"]
     assert rows[0]["found"]
     assert rows[0]["values"][0] > 0
 

@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from anabranch_publish import publish_version
+from anabranch_testing import new_connections
 from anabranch_testing.graphs import scale_model
 from anabranch_testing.processes.mortal_supervisor import STEPS
 from anabranch_testing.servers import RunningServer, started_server
@@ -68,14 +69,16 @@ def events(server: RunningServer) -> list[str]:
 
 def metric(server: RunningServer, line: str) -> float:
     """Return a value of the metrics port; 0 where it is not there."""
-    text = httpx.get(f"http://{server.metrics}/metrics", timeout=10).text
+    text = new_connections.get(f"http://{server.metrics}/metrics", timeout=10).text
     values = [one.split()[-1] for one in text.splitlines() if one.startswith(f"{line} ")]
     return float(values[0]) if values else 0.0
 
 
 def is_ready(server: RunningServer) -> bool:
     """Ask the probe of the metrics port."""
-    return httpx.get(f"http://{server.metrics}/health/ready", timeout=10).status_code == 200
+    return (
+        new_connections.get(f"http://{server.metrics}/health/ready", timeout=10).status_code == 200
+    )
 
 
 class Caller:
@@ -96,7 +99,7 @@ class Caller:
     def _run(self) -> None:
         while not self._stopping.is_set():
             try:
-                answer = httpx.post(self._url, json=REQUEST, timeout=20)
+                answer = new_connections.post(self._url, json=REQUEST, timeout=20)
                 if answer.status_code == 200:
                     self.versions.append(int(answer.json()["model_version"]))
                 else:
@@ -115,7 +118,9 @@ class Caller:
 
 def test_a_killed_worker_is_replaced_and_what_it_counted_stays(server: RunningServer) -> None:
     for _ in range(10):
-        httpx.post(f"http://{server.http}/v2/models/ctr/infer", json=REQUEST).raise_for_status()
+        new_connections.post(
+            f"http://{server.http}/v2/models/ctr/infer", json=REQUEST
+        ).raise_for_status()
     rows = 'anabranch_rows_total{model="ctr",version="1"}'
     assert metric(server, rows) == 10
     first, second = (int(str(pid)) for pid in _workers(server))
@@ -127,10 +132,12 @@ def test_a_killed_worker_is_replaced_and_what_it_counted_stays(server: RunningSe
     assert is_ready(server)
     assert metric(server, rows) == 10
     assert metric(server, 'anabranch_worker_restarts_total{reason="exited"}') == 1
-    workers = httpx.get(f"http://{server.admin}/admin/v1/workers").json()["workers"]
+    workers = new_connections.get(f"http://{server.admin}/admin/v1/workers").json()["workers"]
     assert [worker["restarts"] for worker in workers] == [1, 0]
     assert [worker["snapshots"] for worker in workers] == [{"ctr": "1"}] * 2
-    httpx.post(f"http://{server.http}/v2/models/ctr/infer", json=REQUEST).raise_for_status()
+    new_connections.post(
+        f"http://{server.http}/v2/models/ctr/infer", json=REQUEST
+    ).raise_for_status()
 
 
 def test_a_killed_supervisor_costs_no_request_and_forgets_nothing(
@@ -199,8 +206,10 @@ def test_when_all_are_killed_but_the_launcher_it_is_a_start_like_the_first(
         os.kill(int(str(pid)), signal.SIGKILL)
 
     def answers() -> bool:
-        probe = httpx.get(f"http://{server.http}/v2/health/ready", timeout=10)
-        answer = httpx.post(f"http://{server.http}/v2/models/ctr/infer", json=REQUEST, timeout=10)
+        probe = new_connections.get(f"http://{server.http}/v2/health/ready", timeout=10)
+        answer = new_connections.post(
+            f"http://{server.http}/v2/models/ctr/infer", json=REQUEST, timeout=10
+        )
         assert answer.status_code in (200, 503), answer.text
         assert probe.status_code == 503 or answer.status_code == 200
         return answer.status_code == 200
@@ -228,7 +237,9 @@ def _workers(server: RunningServer) -> list[object]:
 
 
 def _served(server: RunningServer) -> list[object]:
-    workers = httpx.get(f"http://{server.admin}/admin/v1/workers", timeout=10).json()["workers"]
+    workers = new_connections.get(f"http://{server.admin}/admin/v1/workers", timeout=10).json()[
+        "workers"
+    ]
     return [worker["snapshots"] for worker in workers]
 
 
