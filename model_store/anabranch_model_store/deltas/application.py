@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from anabranch_model_store.deltas.chains import shortest_chain
 from anabranch_model_store.deltas.delta_rows import changed_rows, changed_weights
 from anabranch_model_store.deltas.faults import Fault, fault_of, gap
 from anabranch_model_store.deltas.origins import Origin
@@ -144,7 +143,7 @@ class _Attempt:
         """
         self._on_phase("fetching")
         reached = self._take_cached(upto)
-        chain = shortest_chain(reached, upto, self._published.replaces_from)
+        chain = self._published.chain(reached, upto)
         if chain.missing is not None:
             last = chain.deltas[-1] if chain.deltas else reached
             known = self._published.faults.get(chain.missing)

@@ -5,7 +5,7 @@ A delta holds everything of deltas `replaces_from` to itself, so it goes on top 
 first, and none twice.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,6 +16,13 @@ _LOOKS: Final = 256
 
 ReplacesFrom = Callable[[int], int | None]
 """Number of a delta -> what it replaces everything from; None where it is not there."""
+
+Numbers = Callable[[int, int], Sequence[int]]
+"""First and last number -> those between them that may be there, rising."""
+
+
+def _each(first: int, last: int) -> Sequence[int]:
+    return range(first, last + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +40,11 @@ class Chain:
 
 
 def shortest_chain(
-    applied: int, upto: int, replaces_from: ReplacesFrom, looks: int = _LOOKS
+    applied: int,
+    upto: int,
+    replaces_from: ReplacesFrom,
+    looks: int = _LOOKS,
+    numbers: Numbers = _each,
 ) -> Chain:
     """Return the fewest deltas that lead from one to another, or as far as can be.
 
@@ -46,6 +57,7 @@ def shortest_chain(
         upto: the delta to come to.
         replaces_from: see there.
         looks: headers to read for one more delta of the chain.
+        numbers: of deltas that are worth a look, which is what a gap of millions costs nothing by.
     """
     known: dict[int, int | None] = {}
 
@@ -56,16 +68,20 @@ def shortest_chain(
 
     missing: int | None = None
     while upto > applied:
-        found = _chain(applied, upto, look, looks)
-        if isinstance(found, int):
-            found = _chain(applied, upto, look, upto)  # a gap is one only if all were looked at
+        found = _chain(applied, upto, look, looks, numbers)
+        if isinstance(found, int):  # a gap is one only if all were looked at
+            found = _chain(applied, upto, look, upto, numbers)
         if isinstance(found, tuple):
             return Chain(found, missing)
-        missing, upto = found, found - 1
+        below = numbers(applied + 1, found - 1)
+        upto = below[-1] if below else applied
+        missing = upto + 1
     return Chain((), missing)
 
 
-def _chain(applied: int, upto: int, look: ReplacesFrom, looks: int) -> tuple[int, ...] | int:
+def _chain(
+    applied: int, upto: int, look: ReplacesFrom, looks: int, numbers: Numbers
+) -> tuple[int, ...] | int:
     """Return the fewest deltas that lead to one, or the number of the one that is missing.
 
     From a state `lowest` and all above it `upto` is reached by as many deltas as there were rounds;
@@ -76,7 +92,7 @@ def _chain(applied: int, upto: int, look: ReplacesFrom, looks: int) -> tuple[int
     while lowest > applied:
         best: tuple[int, int] | None = None
         seen = 0
-        for number in range(lowest, above):  # those that lead to a state of the last round
+        for number in numbers(lowest, above - 1):  # those that lead to a state of the last round
             replaces = look(number)
             if replaces is None:
                 continue

@@ -1,17 +1,62 @@
-"""Published deltas in the folder of a version: each is read by its number, none are listed."""
+"""Published deltas in the folder of a version: each is read by its number.
 
+None are listed, but where so many numbers are asked about that a listing costs less.
+"""
+
+import os
+import re
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from anabranch_model_store.containment import read_inside
 from anabranch_model_store.deltas.faults import DeltaConflict, DeltaCorrupt
 from anabranch_wire.delta import FILE_NAME, Delta, decode
-from anabranch_wire.errors import InvalidInput, NotFound, TooLarge
+from anabranch_wire.errors import InvalidInput, NotFound, TooLarge, Unavailable
 from anabranch_wire.snapshots import Snapshot
 
-__all__ = ["check_base", "read_delta"]
+__all__ = ["DeltaNumbers", "check_base", "read_delta"]
 
 _MAX_BYTES: Final = 16 * 1024 * 1024
+_NAME: Final = re.compile(r"[0-9]{8}")
+_UNLISTED: Final = 4096
+"""Numbers that are asked for one by one sooner than all names are listed."""
+
+
+class DeltaNumbers:
+    """Which numbers of deltas are worth asking for. Belongs to one thread.
+
+    Args:
+        folder: of the version.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / "deltas"
+        self._listed: memoryview[int] | None = None
+
+    def between(self, first: int, last: int) -> Sequence[int]:
+        """Return numbers from `first` to `last`, rising: every one that may be there, or more.
+
+        Raises:
+            Unavailable: the folder cannot be listed.
+        """
+        if last - first < _UNLISTED:
+            return range(first, last + 1)
+        if self._listed is None:
+            self._listed = memoryview(array("q", self._numbers()))
+        listed = self._listed
+        return listed[bisect_left(listed, first) : bisect_right(listed, last)]
+
+    def _numbers(self) -> list[int]:
+        try:
+            names = os.listdir(self._folder)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise Unavailable(f"deltas: cannot be listed: {error.strerror}") from None
+        return sorted(int(name) for name in names if _NAME.fullmatch(name))
 
 
 def read_delta(folder: Path, sequence: int) -> Delta | None:

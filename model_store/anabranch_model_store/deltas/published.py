@@ -3,8 +3,9 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
+from anabranch_model_store.deltas.chains import Chain, shortest_chain
 from anabranch_model_store.deltas.delta_files import DeltaFiles, read_files
-from anabranch_model_store.deltas.delta_folders import check_base, read_delta
+from anabranch_model_store.deltas.delta_folders import DeltaNumbers, check_base, read_delta
 from anabranch_model_store.deltas.faults import Fault, fault_of
 from anabranch_model_store.deltas.origins import Origin
 from anabranch_model_store.deltas.targets import DeltaTarget
@@ -43,6 +44,18 @@ class Published:
     faults: dict[int, Fault] = field(default_factory=dict)
     _headers: dict[int, Delta | None] = field(default_factory=dict)
     _read_last: DeltaFiles | None = None
+    _numbers: DeltaNumbers = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._numbers = DeltaNumbers(self.target.folder)
+
+    def chain(self, applied: int, upto: int) -> Chain:
+        """Return the fewest deltas that lead from one to another, or as far as can be.
+
+        Raises:
+            Unavailable: they cannot be listed.
+        """
+        return shortest_chain(applied, upto, self.replaces_from, numbers=self._numbers.between)
 
     def replaces_from(self, sequence: int) -> int | None:
         """Return what a delta replaces everything from; None where it cannot be used."""
