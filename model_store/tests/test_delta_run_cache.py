@@ -143,6 +143,19 @@ def test_half_made_runs_go_unless_somebody_makes_them(cache: RunCache) -> None:
     assert not making.exists()
 
 
+def test_what_another_process_removed_is_checked_anew_when_it_comes_back(
+    cache: RunCache, tmp_path: Path
+) -> None:
+    run = put(cache, 1, 1)
+    run.path.unlink()
+    cache.prune([])
+    run.path.parent.mkdir(exist_ok=True)
+    run.path.write_bytes(b"no run")
+
+    assert cache.cover(IDENTITY, 1, 1) == ()
+    assert not run.path.exists()
+
+
 def test_folders_of_versions_that_are_gone_go(cache: RunCache, tmp_path: Path) -> None:
     run = put(cache, 1, 1)
     run.path.unlink()

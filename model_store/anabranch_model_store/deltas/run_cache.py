@@ -151,6 +151,7 @@ class RunCache:
             in_use: paths of runs that processes may still be told of, among others.
         """
         used = {Path(path) for path in in_use}
+        there: set[Path] = set()
         kept: list[tuple[float, int, Path]] = []
         for folder in newest_first(self._folder, Path.is_dir):
             runs = []
@@ -160,6 +161,7 @@ class RunCache:
                     runs.append(run)
                 elif not _is_locked(path):
                     self._remove(path)
+            there.update(run.path for run in runs)
             held = _held(runs)
             for run in runs:
                 if run.path not in used:
@@ -171,6 +173,8 @@ class RunCache:
             if not runs:
                 with suppress(OSError):  # another process puts something into it
                     folder.rmdir()
+        with self._lock:
+            self._sound &= there  # what other processes have removed is forgotten here too
         total = 0
         for _, size, path in sorted(kept, reverse=True):
             total += size
