@@ -97,9 +97,9 @@ class FolderWatches:
             if event.mask & OVERFLOW:
                 self.begin()
                 is_news = True
-            elif event.mask & IGNORED:
+            elif event.mask & IGNORED:  # also of watches that were ended here
+                is_news |= event.watch in self._watched
                 self._forget(event.watch)
-                is_news = True
             elif (watched := self._watched.get(event.watch)) is not None:
                 is_news |= self._happened(event.watch, watched, event.name)
         return is_news
