@@ -1,10 +1,17 @@
 """`anabranch diff A B`, `anabranch diff MODEL A B`."""
 
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
+
+if TYPE_CHECKING:
+    from anabranch_server.describe.differences import (
+        DifferenceView,
+        TableDifferenceView,
+        WeightDifferenceView,
+    )
 
 __all__ = ["diff"]
 
@@ -27,6 +34,8 @@ def diff(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show which rows and weights differ between two snapshots of a model, or of two models."""
+    from dataclasses import asdict
+
     from anabranch_server.commands.output import fail, print_json
     from anabranch_wire.errors import AnabranchError, InvalidInput
 
@@ -37,15 +46,13 @@ def diff(
     except AnabranchError as error:
         fail(error.message, code=2 if isinstance(error, InvalidInput) else 1)
     if as_json:
-        print_json(shown, compact=True)
+        print_json(asdict(shown), compact=True)
     else:
         _print(shown)
 
 
-def _read(places: Sequence[str]) -> Mapping[str, Any]:
+def _read(places: Sequence[str]) -> "DifferenceView":
     """Compare what lies in folders or at URLs."""
-    from dataclasses import asdict
-
     from anabranch_model_store.differences.snapshot_places import split_place
     from anabranch_server.differences.reading import read_difference
 
@@ -54,41 +61,48 @@ def _read(places: Sequence[str]) -> Mapping[str, Any]:
         pairs = [(model, one) for one in snapshots]
     else:
         pairs = [split_place(one) for one in places]
-    return asdict(read_difference(*pairs))
+    return read_difference(*pairs)
 
 
-def _asked(admin: str, places: Sequence[str]) -> Mapping[str, Any]:
+def _asked(admin: str, places: Sequence[str]) -> "DifferenceView":
     """Have a server compare snapshots of one of its models."""
     from urllib.parse import quote, urlencode
+
+    import msgspec
 
     from anabranch_server.commands.following import check_admin, only_model
     from anabranch_server.commands.http_json import call
     from anabranch_server.commands.output import fail
+    from anabranch_server.describe.differences import DifferenceView
 
     *model, before, after = places
     name = quote(model[0] if model else only_model(admin), safe="")
     query = urlencode({"a": before, "b": after})
     place = f"/admin/v1/models/{name}/diff?{query}"
     shown = check_admin(admin, call(admin, place, timeout_s=_WAIT_S)).value
-    if not isinstance(shown, dict):
+    try:
+        return msgspec.convert(shown, DifferenceView)
+    except msgspec.ValidationError:
         fail(f"{admin} does not answer as an anabranch server does")
-    return shown
 
 
-def _print(shown: Mapping[str, Any]) -> None:
+def _print(shown: "DifferenceView") -> None:
     """Print what differs, and how much does not."""
-    columns = ("added", "changed", "removed")
-    tables = [one for one in shown["tables"] if any(one[name] for name in columns)]
-    dense = [one for one in shown["dense"] if one["changed"]]
+    tables = [one for one in shown.tables if one.added or one.changed or one.removed]
+    dense = [one for one in shown.dense if one.changed]
     if tables:
-        _print_table("table", columns, tables)
+        _print_table("table", ("added", "changed", "removed"), tables)
     if dense:
         _print_table("weight", ("changed",), dense)
-    same = len(shown["tables"]) - len(tables), len(shown["dense"]) - len(dense)
+    same = len(shown.tables) - len(tables), len(shown.dense) - len(dense)
     print(f"the same: {same[0]} tables, {same[1]} other weights")
 
 
-def _print_table(what: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+def _print_table(
+    what: str,
+    columns: Sequence[str],
+    rows: "Sequence[TableDifferenceView] | Sequence[WeightDifferenceView]",
+) -> None:
     from rich.table import Table
     from rich.text import Text
 
@@ -99,8 +113,8 @@ def _print_table(what: str, columns: Sequence[str], rows: Sequence[Mapping[str, 
     for column in (*columns, "norm of the change"):
         shown.add_column(column, justify="right")
     for row in rows:
-        norm = row["change_norm"]
-        numbers = [*(f"{row[name]}" for name in columns), "" if norm is None else f"{norm:.6g}"]
-        shown.add_row(Text(row["name"]), *numbers)
+        norm = row.change_norm
+        numbers = [str(getattr(row, column)) for column in columns]
+        shown.add_row(Text(row.name), *numbers, "" if norm is None else f"{norm:.6g}")
     with trimmed_console(sys.stdout) as console:
         console.print(shown)
