@@ -3,7 +3,7 @@ BIN := .venv/bin
 NATIVE := $(shell find runtime/native CMakeLists.txt -type f -not -path '*/build/*')
 PYTEST ?= $(BIN)/python -m pytest
 
-.PHONY: help setup demo test check check-native generate format fuzz soak peers example-train bench chaos report clean
+.PHONY: help setup demo demo-live test check check-native generate format fuzz soak peers example-train bench chaos report clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -15,6 +15,9 @@ setup: .venv/.setup ## .venv with everything, native core built
 
 demo: setup ## serve the example model and rank 80 items for real users; serves until Ctrl-C
 	@$(BIN)/anabranch demo --keep
+
+demo-live: setup ## train on real rows while they are served: a delta for each hour; ARGS=--keep serves on
+	@cd examples && ../$(BIN)/python -m open_bandit.live $(ARGS)
 
 test: setup ## all tests, JOBS (2) at a time
 	@PYTEST='$(PYTEST)' scripts/run_tests $(ARGS)

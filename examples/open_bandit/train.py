@@ -28,9 +28,7 @@ from open_bandit.impressions import Impressions, Items, read_impressions, read_i
 from open_bandit.network import ClickModel
 from open_bandit.quality import auc, log_loss
 from open_bandit.recording import choose_users, record
-
-SPLIT: Final = datetime.date(2019, 11, 29)
-"""First of the two days that the model is judged on; it is trained on the five before."""
+from open_bandit.split import SPLIT
 
 _HERE: Final = Path(__file__).parent
 _DEMO_DATA: Final = _HERE.parents[1] / "server" / "anabranch_server" / "demo_data"
