@@ -89,7 +89,9 @@ class _Trainer:
             except InvalidInput:  # garbage that was not taken away any more
                 shutil.rmtree(self._deltas() / max(os.listdir(self._deltas()), key=_number))
                 newest = publisher.newest()
-        self._replaces = 1 if newest else None
+        if newest is not None:
+            self._left -= newest.sequence  # however often trainers are killed, versions come
+            self._replaces = 1
 
     def go_on(self) -> None:
         """Publish one thing."""
