@@ -378,6 +378,14 @@ def linked_away(shop: Shop) -> None:
     (shop.writer.attempt(1) / "0000.safetensors").symlink_to("/etc/passwd")
 
 
+def attempt_linked_away(shop: Shop) -> None:
+    """Publish delta 1, and have the folder of its files be a link out of the version."""
+    shop.writer.write(1, emb({1: [1, 1]}))
+    attempt = shop.writer.attempt(1)
+    attempt.rename(shop.root / "elsewhere")
+    attempt.symlink_to(shop.root / "elsewhere")
+
+
 def other_tensors(arrays: dict[str, Any], **declared: Any) -> Callable[[Shop], None]:
     """Return what publishes delta 1 with other tensors than delta.json says."""
 
@@ -404,6 +412,9 @@ REFUSED: dict[str, tuple[Callable[[Shop], None], str, type[AnabranchError], str]
     "other bytes": (broken_file(lambda data: b"x" + data[1:]), "checksum", Corrupt, "sha256"),
     "missing": (missing, "truncated", Corrupt, "0000.safetensors: missing"),
     "linked away": (linked_away, "invalid", Corrupt, "leads out of the folder"),
+    "attempt linked away": (
+        attempt_linked_away, "invalid", Corrupt, "leads out of the folder"
+    ),
     "other identity": (
         says(base={"identity": "sha256:" + "00" * 32, "previous": 0}),
         "wrong_base", Conflict, "base.identity: expected sha256:5b5b",

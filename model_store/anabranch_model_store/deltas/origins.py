@@ -4,7 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from anabranch_model_store.containment import resolve_inside
+from anabranch_model_store.deltas.faults import DeltaCorrupt
 from anabranch_wire.delta import Delta
+from anabranch_wire.errors import InvalidInput, NotFound
 
 __all__ = ["LocalOrigin", "Origin", "attempt_folder"]
 
@@ -53,5 +56,16 @@ class LocalOrigin:
 
 
 def attempt_folder(folder: Path, delta: Delta) -> Path:
-    """Return where the files of a delta lie below its version's folder."""
-    return folder / "deltas" / f"{delta.sequence:08}" / delta.attempt
+    """Return where the files of a delta lie below its version's folder.
+
+    Raises:
+        DeltaCorrupt: a link leads out of the version.
+        Unavailable: it cannot be reached now.
+    """
+    place = f"deltas/{delta.sequence:08}/{delta.attempt}"
+    try:
+        return resolve_inside(folder, place)
+    except NotFound:
+        return folder / place  # each file says that it is missing
+    except InvalidInput as error:
+        raise DeltaCorrupt("invalid", error.message) from None
