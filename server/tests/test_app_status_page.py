@@ -54,6 +54,14 @@ def test_the_page_shows_what_is_served_kept_and_held_and_how_old_it_is() -> None
     assert "wrong base" in text
 
 
+def test_the_page_shows_times_that_no_calendar_has() -> None:
+    odd = [VersionView(number, "READY", 1, published=1e308, event_time=1e308) for number in (1, 2)]
+
+    text = page_of(models=[replace(model_view("ctr"), versions=odd)]).text
+
+    assert "ctr" in text
+
+
 def test_the_page_shows_what_is_at_work_and_what_came_of_it() -> None:
     running = OperationView(
         "op-000002", "reload", "ctr", "RUNNING", "building", 0.4, 4, 10, NOW - 5, None, None

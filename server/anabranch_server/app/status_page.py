@@ -236,4 +236,7 @@ def _ago(when: float | None, now: float) -> str:
 
 
 def _clock(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    try:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (OverflowError, ValueError, OSError):  # publishers may say any time
+        return f"{seconds:g} s after 1970"
