@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from anabranch_model_store.containment import read_inside
+from anabranch_model_store.deltas.delta_folders import read_delta
 from anabranch_model_store.repository import Ignored
 from anabranch_server.supervisor.seen_deltas import (
     NO_DELTAS,
@@ -22,7 +22,7 @@ from anabranch_server.supervisor.seen_deltas import (
     without_newest,
 )
 from anabranch_server.supervisor.watching_marks import FileMark, has_gone, mark
-from anabranch_wire.delta import FILE_NAME, Delta, decode
+from anabranch_wire.delta import FILE_NAME, Delta
 from anabranch_wire.errors import AnabranchError
 
 __all__ = ["DELTAS", "DeltaWatch"]
@@ -30,7 +30,6 @@ __all__ = ["DELTAS", "DeltaWatch"]
 DELTAS: Final = "deltas"
 
 _NAME: Final = re.compile(r"[0-9]{8}")
-_MAX_BYTES: Final = 64 * 1024 * 1024
 _RELIST_S: Final = 60.0
 """The time of a folder that changes all the time does not tell one change from another."""
 _ASKED: Final = 4
@@ -234,11 +233,10 @@ class DeltaWatch:
         """Return what a delta says; None where that makes no sense. Whoever applies it says why."""
         self._jumps.pop(number, None)
         try:
-            data = read_inside(Path(self._version_path), _relative(number), _MAX_BYTES)
-            header = decode(data)
+            header = read_delta(Path(self._version_path), number)
         except AnabranchError:
             return None
-        if (header.model, header.version, header.sequence) != (*self._about, number):
+        if header is None or (header.model, header.version) != self._about:
             return None
         if header.replaces_from < number:
             self._jumps[number] = header.replaces_from
