@@ -145,3 +145,13 @@ def test_people_and_versions_that_leave_take_faults_along(faults: DeltaFaults) -
     note(faults, 100.0)
     faults.forget()
     assert faults.of(1) is None
+
+
+def test_of_faults_without_end_the_first_and_the_newest_are_known(faults: DeltaFaults) -> None:
+    for sequence in range(10, 1010):
+        note(faults, 100.0, Corrupt("bad"), sequence)
+
+    first = faults.of(1)
+    assert first is not None
+    assert first.sequence == 10
+    assert set(faults.stops(1, 101.0)) == {10, *range(947, 1010)}

@@ -19,6 +19,8 @@ _LAST_RETRY_S: Final = 300.0
 _MAY_PASS: Final = (Unavailable, TooLarge, DeadlineExceeded, Internal)
 _NEVER: Final = float("inf")
 _RECHECK_S: Final = 5.0
+_MOST: Final = 64
+"""Faults that are known of a version: more than there are cumulative deltas that a look knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,8 @@ class DeltaFaults:
             is_said=is_due,
         )
         faults[sequence] = fault
+        if len(faults) > _MOST:  # the first one is what people are told of
+            del faults[sorted(faults)[1]]
         return fault if is_due and not was_said else None
 
     def stops(self, version: int, now_s: float) -> Mapping[int, int]:

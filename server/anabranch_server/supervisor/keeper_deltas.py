@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from anabranch_server.load_failures import failure_reason, known_reason
@@ -35,13 +35,17 @@ class DeltaSteps:
     """
 
     def __init__(
-        self, name: str, around: Surroundings, reports: ReloadReports, recorded: dict[int, int]
+        self,
+        name: str,
+        around: Surroundings,
+        reports: ReloadReports,
+        recorded: Mapping[int, int],
     ) -> None:
         self._name = name
         self._around = around
         self._reports = reports
         self._faults: DeltaFaults = reports.delta_faults
-        self._accepted = recorded
+        self._accepted = dict(recorded)
 
     def facts(self, seen: SeenModel | None, versions: Collection[int]) -> dict[int, DeltaFacts]:
         """Return what the choice of each version's delta depends on, where it has deltas."""
@@ -57,8 +61,11 @@ class DeltaSteps:
 
     def accept(self, seen: SeenModel | None) -> None:
         """Have all deltas applied that are there now, also where they wait to be asked for."""
-        for number, version in () if seen is None else seen.versions.items():
-            self._accepted[number] = max(self._accepted.get(number, 0), version.deltas.newest)
+        if seen is not None:
+            self._accepted = {
+                number: max(self._accepted.get(number, 0), version.deltas.newest)
+                for number, version in seen.versions.items()
+            }
 
     async def apply(
         self,

@@ -170,9 +170,15 @@ class Loads:
         if seen is None or version is None or start is None:
             error = await self.obtain(number, seen, wish)
             if error is not None:  # not over and over
-                at_s, reason = asyncio.get_running_loop().time(), failure_reason(error)
-                args = (number, delta, delta, error, reason, at_s)
-                self._reports.delta_failed(*args, passes=True)
+                self._reports.delta_failed(
+                    number,
+                    delta,
+                    delta,
+                    error,
+                    failure_reason(error),
+                    asyncio.get_running_loop().time(),
+                    passes=True,
+                )
             return error
         work = shelf.work(number) if start is now else Work()
         applied, error = await self._deltas.apply(start, delta, seen, version, self.on_progress)

@@ -1,7 +1,7 @@
 """Versions of a model: which were found good, which workers have, which were served before."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -144,10 +144,17 @@ class Shelf:
         else:
             self.found[number] = known
 
-    def prune(self) -> None:
-        """Forget what was found and is not needed."""
+    def prune(self, there: Collection[int]) -> None:
+        """Forget what was found and is not needed.
+
+        Args:
+            there: versions that the repository has; of others nothing is known any more.
+        """
         self.found = dict(self.in_memory)
         self._work.clear()
+        for known in (self.event_times, self.examined):
+            for number in known.keys() - there - self.in_memory.keys():
+                del known[number]
 
     def adopt_fingerprints(self, versions: Mapping[int, SeenVersion]) -> None:
         """Take versions that were adopted without a record for what lies there now."""

@@ -166,7 +166,7 @@ class KeptModel:
             error, is_done = await self._step(wish, kind, rounds, is_strict=is_strict)
             first = first or error
             if is_done:
-                self.shelf.prune()
+                self.shelf.prune(() if self.seen is None else self.seen.versions)
                 self.delta_faults.keep(self._concerned())
                 return first
 
