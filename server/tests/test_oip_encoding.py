@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from anabranch_server.oip import InferEncoder, ReplyForm
-from anabranch_server.oip.encoding import _MAX_HEADS
+from anabranch_server.oip.encoding import _HEADS
 from anabranch_testing.versions import declared_version
 from anabranch_wire.errors import InvalidInput
 from anabranch_wire.tensors import DATATYPES
@@ -154,7 +154,7 @@ def test_heads_are_not_kept_without_bound() -> None:
             if first != second:
                 encoder.encode(served, (first, second), ReplyForm(None, (True,) * 2), (flag, flag))
 
-    assert len(encoder._heads) <= _MAX_HEADS
+    assert len(encoder._heads) <= 2 * _HEADS
 
 
 def test_every_datatype_has_a_binary_form() -> None:

@@ -79,7 +79,7 @@ def score_answer(
     return Answer(b"%b%b\r\n%b" % (lines, request_id.encode(), echo), body)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=128)
 def _score_lines(
     version: int, delta: int, size: int, json_bytes: int, coding: Coding | None
 ) -> bytes:

@@ -13,14 +13,20 @@ from anabranch_runtime.served import ServedVersion
 from anabranch_server.oip.binary import pack_bytes
 from anabranch_server.oip.calls import ReplyForm
 from anabranch_server.oip.json_tensors import dump_tensor
+from anabranch_server.recent import RecentlyUsed
 from anabranch_wire.snapshots import Snapshot
 from anabranch_wire.tensors import TensorSpec
 
 __all__ = ["InferEncoder", "Reply"]
 
-_MAX_HEADS: Final = 1024  # callers choose the outputs, so the number of heads is theirs too
+_HEADS: Final = 128
+"""Callers choose the outputs, so the number of heads is theirs too."""
+
 _MAX_TEXTS: Final = 256
 _json: Final = msgspec.json.encode
+
+_Key = tuple[int, tuple[int, ...], tuple[bool, ...]]
+"""Identity of a snapshot, wanted outputs, and which of them are binary."""
 
 
 class Reply(msgspec.Struct, frozen=True, gc=False):
@@ -41,7 +47,7 @@ class InferEncoder:
     """Encodes answers. Belongs to one thread: it remembers heads."""
 
     def __init__(self) -> None:
-        self._heads: dict[tuple[int, tuple[int, ...], tuple[bool, ...]], _Head] = {}
+        self._heads = RecentlyUsed[_Key, _Head](_HEADS)
 
     def encode(
         self,
@@ -66,9 +72,7 @@ class InferEncoder:
         head = self._heads.get(key)
         if head is None or head.snapshot is not snapshot:
             head = _Head(served, wanted, form.binary)
-            if len(self._heads) >= _MAX_HEADS:
-                self._heads.clear()
-            self._heads[key] = head
+            self._heads.put(key, head)
         return head.fill(form.id, outputs)
 
 

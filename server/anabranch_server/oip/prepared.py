@@ -15,12 +15,13 @@ from anabranch_runtime.served import ServedVersion
 from anabranch_server.oip.binary import Body
 from anabranch_server.oip.calls import ReplyForm
 from anabranch_server.oip.messages import InferRequest
+from anabranch_server.recent import RecentlyUsed
 from anabranch_wire.tensors import Datatype
 
 __all__ = ["PreparedHead", "PreparedHeads", "Terms", "prepare"]
 
 _MAX_HEAD_BYTES: Final = 8192
-_MAX_HEADS: Final = 512
+_HEADS: Final = 128
 _CHECKED: Final[frozenset[Datatype]] = frozenset({"BOOL", "BYTES"})
 """Datatypes whose bytes must be looked at each time: not all of them are valid."""
 
@@ -81,7 +82,7 @@ class PreparedHeads:
     """Heads by their bytes. Any thread may use it: an entry never changes."""
 
     def __init__(self) -> None:
-        self._heads: dict[tuple[int, bytes], PreparedHead] = {}
+        self._heads = RecentlyUsed[tuple[int, bytes], PreparedHead](_HEADS)
 
     def find(self, rules: InputRules, text: bytes, body_bytes: int) -> PreparedHead | None:
         """Return what `text` came to for `rules` before a body of this size."""
@@ -93,9 +94,7 @@ class PreparedHeads:
     def keep(self, text: bytes, head: PreparedHead | None) -> None:
         """Remember `head` if it can come again."""
         if head is not None and len(text) <= _MAX_HEAD_BYTES:
-            if len(self._heads) >= _MAX_HEADS:
-                self._heads.clear()
-            self._heads[id(head.rules), text] = head
+            self._heads.put((id(head.rules), text), head)
 
 
 def prepare(
