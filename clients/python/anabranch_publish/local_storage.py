@@ -17,7 +17,7 @@ from typing import Final
 
 from anabranch_wire.names import ModelName, check_model_name
 
-__all__ = ["CLAIM", "LocalStorage"]
+__all__ = ["CLAIM", "LocalStorage", "sync_folder"]
 
 CLAIM: Final = "claim"
 """File beside a document that only its maker may rename into place."""
@@ -92,7 +92,7 @@ class LocalStorage:
     def settle(self, path: str) -> None:
         """See `Storage`."""
         for folder in (self._root / path).parents:
-            _sync(folder)
+            sync_folder(folder)
             if folder == self._root:
                 break
 
@@ -115,7 +115,7 @@ class LocalStorage:
                 target.unlink()
         except FileNotFoundError:
             return
-        _sync(target.parent)
+        sync_folder(target.parent)
 
     def last_change(self, path: str) -> float | None:
         """See `Storage`."""
@@ -157,7 +157,7 @@ class _LocalUpload:
     def send(self) -> None:
         """See `Upload`."""
         for folder, _, _ in os.walk(self.folder, topdown=False):
-            _sync(Path(folder))
+            sync_folder(Path(folder))
         self._storage.settle(self._path)
 
     def move(self, path: str) -> None:
@@ -215,7 +215,12 @@ def _rename_new(source: Path, target: Path) -> None:
         raise OSError(number, os.strerror(number), str(target))
 
 
-def _sync(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Make sure that the names in a folder are on the disk.
+
+    Raises:
+        OSError: the file system refused.
+    """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

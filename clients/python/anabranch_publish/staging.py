@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from anabranch_publish.local_storage import sync_folder
 from anabranch_wire.document_fields import ListedFile
 from anabranch_wire.errors import Conflict, InvalidInput, NotFound
 from anabranch_wire.names import check_relative_path
@@ -113,7 +114,7 @@ class Staging:
             writer.flush()
             os.fsync(writer.fileno())
         for folder in self._folders():
-            _sync_folder(folder)
+            sync_folder(folder)
         try:
             target.mkdir()
         except FileExistsError:
@@ -124,19 +125,11 @@ class Staging:
             with suppress(OSError):  # not if someone has put a file there
                 target.rmdir()
             raise
-        _sync_folder(self._model_dir)
-        _sync_folder(self._model_dir.parent)  # where the model itself may be new
+        sync_folder(self._model_dir)
+        sync_folder(self._model_dir.parent)  # where the model itself may be new
         return target
 
     def _folders(self) -> Iterator[Path]:
         """The folder and all below it, the deepest first."""
         for folder, _, _ in os.walk(self._folder, topdown=False):
             yield Path(folder)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
