@@ -9,8 +9,8 @@ touches the store. The rows of a delta are never applied to those of another one
 import asyncio
 import logging
 import os
-from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -380,7 +380,7 @@ class VersionStore:
         writer, tables = self._newest_writer(), len(self.tables)
         self.figures = await in_thread(lambda: StoreFigures.of(writer, tables))
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
