@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from anabranch_model_store.cut_tables import TensorRows
 from anabranch_model_store.deltas.chains import shortest_chain
 from anabranch_model_store.deltas.delta_files import read_files
-from anabranch_model_store.deltas.delta_folders import check_base, read_delta
+from anabranch_model_store.deltas.delta_folders import DeltaNumbers, check_base, read_delta
 from anabranch_model_store.deltas.delta_rows import changed_rows, changed_weights
 from anabranch_model_store.deltas.origins import LocalOrigin, Origin
 from anabranch_model_store.deltas.targets import RowChanges
@@ -148,7 +148,8 @@ def _chain(folder: Path, snapshot: Snapshot) -> list[Delta]:
         known[number] = delta
         return delta.replaces_from
 
-    chain = shortest_chain(0, snapshot.delta, replaces_from)
+    numbers = DeltaNumbers(folder).between
+    chain = shortest_chain(0, snapshot.delta, replaces_from, numbers=numbers)
     if chain.missing is not None:
         raise NotFound(
             f"version {snapshot.version} of model {snapshot.model!r} has no delta {chain.missing}, "
