@@ -14,8 +14,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from onnx.external_data_helper import convert_model_to_external_data
 
+from anabranch_model_store.deltas.application import DeltaCaches, apply_deltas
 from anabranch_model_store.deltas.faults import DeltaCorrupt
 from anabranch_model_store.deltas.graph_trials import UpdateTrial
+from anabranch_model_store.deltas.origins import LocalOrigin
+from anabranch_model_store.deltas.run_cache import RunCache
 from anabranch_model_store.deltas.targets import DeltaTarget, RowChanges
 from anabranch_model_store.deltas.weight_files import read_weights
 from anabranch_model_store.deltas.weight_places import WeightPlaces
@@ -24,7 +27,8 @@ from anabranch_publish import Rows, publish_version
 from anabranch_runtime.backends.ort_runner import OrtModelRunner
 from anabranch_runtime.models import DenseModel
 from anabranch_testing.delta_targets import Arrays, DeltaShop, answers, patched, row_changes
-from anabranch_wire.errors import Corrupt, InvalidInput
+from anabranch_testing.written_deltas import DeltaWriter
+from anabranch_wire.errors import InvalidInput, Unavailable
 
 RANK = """rank (int64[N] item, float[N, 10] x) => (float[N, 1] score)
 { i = Gather(items, item) all = Concat <axis: int = 1> (x, i)
@@ -329,8 +333,31 @@ def test_damaged_weights_of_earlier_deltas_are_no_state_to_go_on_from(shop: Delt
     assert target.graphs.weights is not None
     os.truncate(target.graphs.weights, 40)
 
-    with pytest.raises(Corrupt):
-        shop.apply(target, {"v": weights(2)["v"]})
+    assert target.lost_file is None
+    for _ in range(2):  # gone from the second time on
+        with pytest.raises(Unavailable, match=target.graphs.weights.name):
+            shop.apply(target, {"v": weights(2)["v"]})
+        assert target.lost_file == target.graphs.weights
+
+
+@pytest.mark.parametrize("yaml", [CUT, WHOLE])
+def test_deltas_are_not_to_blame_for_a_graph_that_has_gone(shop: DeltaShop, yaml: str) -> None:
+    target = publish(shop, RANK, weights(), yaml)
+    target = replace(target, identity="sha256:" + "5b" * 32)
+    writer = DeltaWriter(target.folder, target.identity)
+    writer.write(1, dense={"b": weights(2)["b"]})
+    caches = DeltaCaches(shop.root / "cache", RunCache(shop.root / "cache" / "runs", 1 << 30))
+    assert target.graphs is not None
+    lost = target.graphs.dense
+    lost.rename(shop.root / "kept.onnx")
+
+    found = apply_deltas(target, 1, LocalOrigin(), caches)
+
+    assert found.fault is not None
+    assert (found.fault.sequence, found.fault.reason) == (1, "unreachable")
+    assert lost.name in found.fault.error.message
+    (shop.root / "kept.onnx").rename(lost)
+    assert apply_deltas(target, 1, LocalOrigin(), caches).target.snapshot.delta == 1
 
 
 def test_nothing_is_left_behind_while_graphs_are_made(shop: DeltaShop) -> None:

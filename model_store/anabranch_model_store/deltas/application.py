@@ -105,6 +105,10 @@ def apply_deltas(
         except Stopped as stop:
             # Another delta may take its number; what was made of this one is not for it.
             caches.runs.forget(target.identity, target.snapshot.delta, stop.fault.sequence)
+            if (lost := target.lost_file) is not None:
+                text = f"{lost.name}, which the version is made of, has gone from the cache folder"
+                fault = fault_of(stop.fault.sequence, Unavailable(text))
+                return AppliedDeltas(target, fault=fault)
             if stop.is_final:
                 return AppliedDeltas(target, fault=stop.fault)
             published.faults[stop.fault.sequence] = stop.fault  # and begin again without it

@@ -24,7 +24,7 @@ from anabranch_model_store.deltas.weight_files import WeightFiles, read_weights
 from anabranch_model_store.deltas.weight_places import GraphPart, WeightPlace, WeightPlaces
 from anabranch_model_store.optimized_forms import optimized_form
 from anabranch_runtime.models import DenseModel
-from anabranch_wire.errors import AnabranchError, InvalidInput
+from anabranch_wire.errors import AnabranchError, Corrupt, InvalidInput, NotFound, Unavailable
 from anabranch_wire.weight_targets import SliceOrScale
 
 __all__ = ["UpdatedGraphs", "updated_graphs"]
@@ -71,8 +71,9 @@ def updated_graphs(
         InvalidInput: a change fits no weight.
         DeltaCorrupt: with it, a graph makes nothing but NaN of every example, or a number is too
             large for its type (`deltas.non_finite: refuse`).
-        Corrupt, NotFound: a file of the version or of the cache folder is not what it was.
-        Unavailable: a file cannot be read, or the cache folder not be written.
+        Corrupt, NotFound: a graph of the version or of the cache folder is not what it was.
+        Unavailable: weights of earlier deltas are gone or damaged, a file cannot be read, or the
+            cache folder not be written.
     """
     found = {name: places.find(name) for name in (*changes.tensors, *changes.rows)}
     touched = {place.name: place for place in found.values() if place.graph}
@@ -81,7 +82,7 @@ def updated_graphs(
     if not touched or target.graphs is None:
         return UpdatedGraphs(target.model, target.graphs)
     before = target.graphs.weights
-    new = {} if before is None else read_weights(before)
+    new = {} if before is None else _weights_before(before)
     for name, array in changes.tensors.items():
         if found[name].graph:
             new[found[name].name] = array
@@ -102,6 +103,19 @@ def updated_graphs(
     }
     making = _Making(target, places, placed, built, file.stem)
     return replace(making.made(), files=replace(target.graphs, weights=file))
+
+
+def _weights_before(path: Path) -> dict[str, Array]:
+    """Return what deltas have brought; what is damaged is removed, and counts as gone.
+
+    Raises:
+        Unavailable: it is not there any more.
+    """
+    try:
+        return read_weights(path)
+    except (Corrupt, NotFound) as error:
+        path.unlink(missing_ok=True)
+        raise Unavailable(error.message) from None
 
 
 def _change_rows(

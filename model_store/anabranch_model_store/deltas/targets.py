@@ -84,6 +84,26 @@ class DeltaTarget:
     ranking: RankingPlan | None
     user_inputs: tuple[str, ...]
 
+    @property
+    def lost_file(self) -> Path | None:
+        """A file that its graphs or items are made of and that has gone; None where all are there.
+
+        What fails then is no fault of a delta.
+        """
+        cut, graphs = self.model.cut, self.graphs
+        files: list[Path | None] = []
+        if graphs is not None:
+            files += [graphs.dense, graphs.user, graphs.weights]
+            if cut is None:
+                files.append(self.model.path)
+        if cut is not None:
+            files.append(cut.dense.path)
+            files.append(None if cut.prelude is None else cut.prelude.path)
+            files.append(None if cut.user is None else cut.user.graph.path)
+        if self.ranking is not None:
+            files += map(Path, self.ranking.files)
+        return next((path for path in files if path is not None and not path.exists()), None)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowChanges:
