@@ -1,6 +1,5 @@
 """`make demo-live` in a short form: real rows, a really started server, and deltas into it."""
 
-import os
 import re
 import signal
 import subprocess
@@ -33,7 +32,6 @@ def test_hours_are_learned_published_and_answered(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 def test_it_ends_by_ctrl_c_without_a_trace(tmp_path: Path) -> None:
     command = [*COMMAND, "--picture", str(tmp_path / "live.png")]
     with subprocess.Popen(

@@ -1,6 +1,8 @@
 """Training without torch: scores are those of the ONNX file, gradients those of differences."""
 
 import datetime
+import socket
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -18,7 +20,7 @@ from open_bandit.live.hours import Hour, hours
 from open_bandit.live.proof import prove
 from open_bandit.live.replay import NextHour, Published
 from open_bandit.live.training import Trainer
-from open_bandit.live.visitors import Answer, Point
+from open_bandit.live.visitors import Answer, Point, Visitors
 from open_bandit.live.weights import DENSE, TABLES, Weights, read_weights, write_weights
 from open_bandit.quality import log_loss
 from open_bandit.split import SPLIT
@@ -150,8 +152,6 @@ def test_written_weights_are_served(rows: tuple[Inputs, np.ndarray], tmp_path: P
 
 
 def test_another_model_is_refused() -> None:
-    other = demo_requests.demo_data() / "models" / demo_requests.MODEL / "1" / "warmup"
-    assert other.is_dir()
     renamed = ONNX.replace(b"wide.weight", b"wild.weight")
 
     with pytest.raises(ValueError, match=r"the model has no weights wide\.weight"):
@@ -257,3 +257,18 @@ def test_the_verdict_names_failures_and_differences(hour: Hour) -> None:
     assert "3 rankings of 80 items meanwhile, 2 Overloaded failed" in said
     assert "are NOT those of the trainer" in said
     assert "newest impression in the model: 29 November 2019, 00:" in said
+
+
+def test_calls_that_fail_are_counted_by_kind_and_asked_once() -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))  # and does not listen
+        visitors = Visitors(f"http://127.0.0.1:{closed.getsockname()[1]}", demo_requests.load())
+        with visitors:
+            end_s = time.monotonic() + 30
+            while visitors.failures.total() < 2 and time.monotonic() < end_s:
+                time.sleep(0.01)
+
+            assert visitors.first_answer(Point(1, 0), timeout_s=0.0) is None
+
+    assert visitors.failures["Unavailable"] == visitors.failures.total() >= 2
+    assert visitors.answers == ()
