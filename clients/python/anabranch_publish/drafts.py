@@ -69,6 +69,11 @@ class Attempt:
         """What it became; None as long as that is nothing."""
         return self._published
 
+    @property
+    def has_files(self) -> bool:
+        """Whether files of it are to be removed, unless it is published."""
+        return self._upload is not None
+
     def publish(self) -> Delta:
         """See `DeltaDraft.publish`."""
         if self._published is None:
@@ -205,9 +210,11 @@ class DeltaDraft:
         deltas: PublishedDeltas,
         facts: DeltaFacts,
         changes: Changes,
+        on_begun: Callable[["DeltaDraft"], None],
         on_published: Callable[[Delta], None],
     ) -> None:
         self._changes = changes
+        self._on_begun = on_begun
         self._on_published = on_published
         self._settled = False
         self._attempt = Attempt(deltas, facts, lambda: changes.sources(deltas.base()[1]))
@@ -216,6 +223,11 @@ class DeltaDraft:
     def published(self) -> Delta | None:
         """The document, once it is published."""
         return self._attempt.published
+
+    @property
+    def has_files(self) -> bool:
+        """Whether it left files in the repository that no document names yet."""
+        return self._attempt.has_files
 
     def upsert(
         self, table: str, keys: Keys, rows: Array, *, dtype: Literal["bf16"] | None = None
@@ -279,6 +291,7 @@ class DeltaDraft:
             OSError: the file system refused, as when it is full.
         """
         self._settled = True
+        self._on_begun(self)
         while True:
             before = self._attempt.published
             try:

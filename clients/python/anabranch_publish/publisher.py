@@ -76,7 +76,7 @@ class Publisher:
         self.close()
 
     def close(self) -> None:
-        """Take away the files of deltas that were begun and are not published."""
+        """Take away the files of deltas that could not be published."""
         drafts, self._drafts = self._drafts, []
         for draft in drafts:
             draft.close()
@@ -127,10 +127,7 @@ class Publisher:
         )
         items = {name: Path(path) for name, path in (item_tables or {}).items()}
         changes = Changes(items, tuple(Path(path) for path in golden))
-        draft = DeltaDraft(deltas, facts, changes, lambda _: self._notices.send())
-        self._drafts = [each for each in self._drafts if each.published is None]
-        self._drafts.append(draft)
-        return draft
+        return DeltaDraft(deltas, facts, changes, self._begun, lambda _: self._notices.send())
 
     def newest(self) -> Delta | None:
         """Return the newest delta's document, as to learn at which step to go on; None: no delta.
@@ -227,6 +224,11 @@ class Publisher:
         )
         self._notices.send()
         return published
+
+    def _begun(self, draft: DeltaDraft) -> None:
+        """Keep a draft that is about to have files; of others there is nothing to take away."""
+        others = [each for each in self._drafts if each is not draft and each.has_files]
+        self._drafts = [*others, draft]
 
     def _deltas(self) -> PublishedDeltas:
         if self._version is None:

@@ -1,10 +1,12 @@
 import errno
+import gc
 import hashlib
 import json
 import os
 import subprocess
 import sys
 import time
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -341,6 +343,25 @@ def test_with_retries_it_takes_the_next_by_itself(
     taking(model_dir, monkeypatch, times=2)
     with Publisher(model_dir, version=42) as publisher:
         assert publisher.delta().publish(retries=2) == 3
+
+
+def test_a_draft_that_is_given_up_is_not_kept(model_dir: Path) -> None:
+    with Publisher(model_dir, version=42) as publisher:
+        draft = publisher.delta()
+        draft.upsert("t", [1], np.ones((1, 2), np.float32))
+        given_up = weakref.ref(draft)
+        del draft
+        assert given_up() is None
+
+        draft = publisher.delta()
+        draft.upsert("t", [1], np.ones((1, 3), np.float32))
+        with pytest.raises(InvalidInput, match="rows of 3 numbers"):
+            draft.publish()
+        refused = weakref.ref(draft)
+        del draft
+        publisher.delta(step=2).publish()
+        gc.collect()
+        assert refused() is None
 
 
 def test_a_loser_that_gives_up_leaves_nothing(
