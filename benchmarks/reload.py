@@ -227,6 +227,7 @@ def _endurance_rows(
     body = material.body("binary", ROWS)
     load = OpenLoad(server.http, body, 64, LOAD_CORE, 20.0)
     rate = SHARE * capacity(load, requests)
+    place_loader(server, "a core of its own")  # so that a thousand take minutes
     request = post(server.http, body.target, body.path.read_bytes(), body.headers)
     plan = Plan(rate=rate, seconds=36_000, connections=64, timeout_s=20.0)
     holdings = Holdings(ServerProcesses(server.process.pid))
