@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Final
+from typing import Final, Protocol, cast
 
 from anabranch_wire.errors import AnabranchError, TooLarge, Unavailable
 
@@ -34,6 +34,14 @@ class Entry:
     tag: str = ""
 
 
+class _FileSystem(Protocol):
+    """What is asked of an fsspec file system."""
+
+    def invalidate_cache(self) -> None: ...
+    def ls(self, path: str, detail: bool) -> list[dict[str, object]]: ...
+    def cat_file(self, path: str, start: int, end: int) -> bytes: ...
+
+
 class RemoteFolder:
     """Reads below one URL; paths are relative to it, with `/`. Any thread may call it.
 
@@ -45,7 +53,7 @@ class RemoteFolder:
     def __init__(self, url: str, options: Mapping[str, object]) -> None:
         self.url = url
         self._options = options
-        self._opened: tuple[Any, str] | None = None
+        self._opened: tuple[_FileSystem, str] | None = None
 
     def names(self, path: str) -> dict[str, Entry]:
         """Return what lies in a folder, by name; nothing where there is no such folder.
@@ -110,11 +118,11 @@ class RemoteFolder:
                 raise
             return bytes(data)
 
-    def _files(self) -> tuple[Any, str]:
+    def _files(self) -> tuple[_FileSystem, str]:
         if self._opened is None:
             fsspec = import_module("fsspec")
             files, root = fsspec.core.url_to_fs(self.url, **self._options)
-            self._opened = (files, root)
+            self._opened = (cast(_FileSystem, files), root)
         return self._opened
 
     @contextmanager
