@@ -1,5 +1,6 @@
 """What deltas brought beside rows, kept for restarts: the newest that is there, never another's."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,24 @@ def test_states_of_another_version_and_damaged_ones_are_none(
     assert states.newest(9) is None
     states.note(state(tmp_path, 4))
     assert states.newest(9) is not None
+
+
+def test_states_of_few_versions_stay_and_nothing_that_a_kill_left(
+    states: WeightStates, tmp_path: Path
+) -> None:
+    (tmp_path / "states").mkdir()
+    for index in range(100):
+        left = tmp_path / "states" / (f"{index}.json" if index % 2 else f".{index}.tmp")
+        left.touch()
+        os.utime(left, (1000.0 + index, 1000.0 + index))
+
+    states.note(state(tmp_path, 3))
+
+    assert states.newest(9) is not None
+    names = {file.name for file in (tmp_path / "states").iterdir()}
+    assert len(names) == 64
+    assert "99.json" in names
+    assert ".0.tmp" not in names
 
 
 def test_what_cannot_be_kept_is_left(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
-from anabranch_model_store.cache_entries import name_of
+from anabranch_model_store.cache_entries import name_of, newest_first
 from anabranch_wire.documents import Document, decode_json, encode_json
 from anabranch_wire.errors import AnabranchError
 
@@ -19,6 +19,9 @@ __all__ = ["WeightState", "WeightStates"]
 
 _MOST: Final = 16
 """States that are kept of a version: those of its newest deltas."""
+
+_FILES: Final = 64
+"""Versions whose states are kept, those with the newest deltas."""
 
 
 class WeightState(Document, frozen=True, kw_only=True):
@@ -75,6 +78,8 @@ class WeightStates:
             document = _States(identity=self._identity, states=tuple(kept))
             temporary.write_bytes(encode_json(document, self._place.name))
             temporary.replace(self._place)
+            for old in newest_first(self._place.parent, Path.is_file)[_FILES:]:
+                old.unlink(missing_ok=True)
 
     def _read(self) -> tuple[WeightState, ...]:
         try:
