@@ -14,7 +14,7 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
-from anabranch_model_store.cache_entries import mark_used, name_of, newest_first, sync
+from anabranch_model_store.cache_entries import is_since, mark_used, name_of, newest_first, sync
 from anabranch_model_store.hashing import file_sha256
 from anabranch_wire.documents import Document, decode_json, encode_json
 from anabranch_wire.errors import AnabranchError, Unavailable
@@ -43,7 +43,7 @@ class _Built(Document, frozen=True, kw_only=True):
 
 
 class BuiltGraphs:
-    """The folder of optimised graphs. Belongs to one process and thread at a time.
+    """The folder of optimised graphs. For several processes, each with an object of its own.
 
     Args:
         folder: made on first use, mode 0700.
@@ -66,14 +66,20 @@ class BuiltGraphs:
             Unavailable: the cache folder cannot be written; says why.
         """
         place = self._place(key)
-        if self._is_sound(place):
+        was_there = place.exists()
+        if was_there and self._is_sound(place):
             mark_used(place)
             return place
-        shutil.rmtree(place, ignore_errors=True)
+        if was_there:
+            shutil.rmtree(place, ignore_errors=True)
         with self.scratch() as building:
             write(building)
             _seal(building)
-            building.rename(place)
+            try:
+                building.rename(place)
+            except OSError:  # another process was faster
+                if not self._is_sound(place):
+                    raise
             sync(self._folder)
         return place
 
@@ -94,16 +100,20 @@ class BuiltGraphs:
         except OSError as error:
             raise Unavailable(f"cache folder: {error.strerror or error}") from None
 
-    def prune(self, in_use: Collection[Path]) -> None:
+    def prune(self, in_use: Collection[Path], since: float | None = None) -> None:
         """Remove what was used longest ago until the limit is kept; half-built folders too.
 
         What processes have mapped stays readable for them.
 
         Args:
             in_use: folders that `get` returned and that workers may still be told of.
+            since: what was made or used at that time or later stays, seconds since 1970; another
+                process may be at it, or about to tell of it.
         """
         kept_bytes = 0
         for place in newest_first(self._folder, Path.is_dir):
+            if is_since(place, since):
+                continue
             if place.name.startswith(_TEMPORARY):
                 shutil.rmtree(place, ignore_errors=True)
                 continue

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["mark_used", "name_of", "newest_first", "sync"]
+__all__ = ["is_since", "mark_used", "name_of", "newest_first", "sync"]
 
 
 def name_of(key: str) -> str:
@@ -18,6 +18,17 @@ def mark_used(entry: Path) -> None:
     """Note that an entry is used now; what was used last is cleared last."""
     with suppress(OSError):
         os.utime(entry)
+
+
+def is_since(entry: Path, since: float | None) -> bool:
+    """Whether an entry was made or used at a time or later, seconds since 1970; None is never.
+
+    One that is gone meanwhile was.
+    """
+    try:
+        return since is not None and entry.stat().st_mtime >= since
+    except OSError:
+        return True
 
 
 def newest_first(folder: Path, is_entry: Callable[[Path], bool]) -> list[Path]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from anabranch_model_store.cache_entries import mark_used, name_of, newest_first
+from anabranch_model_store.cache_entries import is_since, mark_used, name_of, newest_first
 from anabranch_wire.errors import AnabranchError, Unavailable
 
 __all__ = ["FileCache", "Verify"]
@@ -22,7 +22,7 @@ Verify = Callable[[Path, Callable[[int], None]], None]
 
 
 class FileCache:
-    """A folder of files of one kind. Belongs to one process and thread at a time.
+    """A folder of files of one kind. For several processes, each with a cache of its own.
 
     Args:
         folder: made on first use, mode 0700.
@@ -58,26 +58,34 @@ class FileCache:
         """
         name = name_of(key) + self._suffix
         place = self._folder / name
-        if self._is_sound(place, on_bytes):
+        was_there = place.exists()
+        if was_there and self._is_sound(place, on_bytes):
             mark_used(place)
             return place
         with _writing():
-            place.unlink(missing_ok=True)
+            if was_there:
+                place.unlink(missing_ok=True)
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write(self._folder, name)
+            try:
+                write(self._folder, name)
+            except OSError:
+                if not self._is_sound(place, on_bytes):  # else another process was faster
+                    raise
         return place
 
-    def prune(self, in_use: Collection[Path]) -> None:
+    def prune(self, in_use: Collection[Path], since: float | None = None) -> None:
         """Remove what was used longest ago until the limit is kept; half-made files too.
 
         What processes have mapped stays readable for them, and what another server is making stays.
 
         Args:
             in_use: what `get` returned and processes may still be told of.
+            since: what was made or used at that time or later stays, seconds since 1970; another
+                process may be about to tell of it.
         """
         kept_bytes = 0
         for place in newest_first(self._folder, Path.is_file):
-            if place in in_use:
+            if place in in_use or is_since(place, since):
                 continue
             if place.suffix == self._suffix and not place.name.startswith("."):
                 kept_bytes += _size(place)

@@ -13,7 +13,7 @@ _SUFFIX: Final = ".items"
 
 
 class ItemCache(FileCache):
-    """The folder of item tables. Belongs to one process and thread at a time.
+    """The folder of item tables; see `FileCache`.
 
     Args:
         folder: made on first use, mode 0700.

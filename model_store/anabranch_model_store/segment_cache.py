@@ -1,6 +1,7 @@
 """Segments in the cache folder: made once for the same tables, found again, cleared by size."""
 
 import os
+import secrets
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,7 @@ _SUFFIX: Final = ".seg"
 
 
 class SegmentCache(FileCache):
-    """The folder of segments. Belongs to one process and thread at a time.
+    """The folder of segments; see `FileCache`.
 
     Args:
         folder: made on first use, mode 0700.
@@ -38,7 +39,7 @@ def link_or_copy(source: Path, target: Path) -> None:
     try:
         os.link(source, target)
     except OSError:  # another file system, or none with links
-        temporary = target.with_name(f".{target.name}")
+        temporary = target.with_name(f".{secrets.token_hex(8)}.{target.name}")
         try:
             shutil.copyfile(source, temporary)
             sync(temporary)

@@ -218,6 +218,19 @@ def test_what_was_used_longest_ago_is_cleared_but_nothing_in_use(
     assert store.server.got() == 0
 
 
+def test_what_another_process_has_used_lately_stays(store: Store, tmp_path: Path) -> None:
+    fetched = Fetched(tmp_path / "fetched", 2000, store.downloads())
+    places = []
+    for number in (1, 2):
+        file = store.put(f"v{number}/a.bin", bytes([number]) * 1000)
+        places.append(fetched.version(identity(number), f"v{number}", [file], lambda *told: None))
+        os.utime(places[-1], (number, number))
+
+    Fetched(tmp_path / "fetched", 0, store.downloads()).prune([], since=2.0)
+
+    assert [place.exists() for place in places] == [False, True]
+
+
 def _listed(data: bytes) -> ListedFile:
     return ListedFile(path="a.bin", bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
 

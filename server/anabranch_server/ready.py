@@ -20,6 +20,7 @@ class Ready(msgspec.Struct, frozen=True):
         pid: the process to signal.
         supervisor: the process that owns the model store.
         loader: the process that prepares versions, if one is at work.
+        delta_loader: the process that prepares deltas, if one is at work.
         http: data door for HTTP.
         grpc: data door for gRPC.
         metrics: metrics and probes.
@@ -41,6 +42,7 @@ class Ready(msgspec.Struct, frozen=True):
     workers: tuple[int, ...]
     models: Mapping[str, str]
     seconds: float
+    delta_loader: int | None = None
 
 
 def write_ready(path: Path, ready: Ready) -> None:

@@ -176,6 +176,41 @@ def test_a_loader_is_started_when_asked_for_and_not_again(stage: Stage) -> None:
     assert {end["level"] for end in ended if end["signal"] == signal.SIGKILL} == {"info"}
 
 
+def test_loaders_of_versions_and_of_deltas_come_and_go_alone(stage: Stage) -> None:
+    started(stage)
+    supervisor = stage.actor("supervisor.1")
+    supervisor.tell("load")
+    supervisor.hear_of("LoaderAttached", of="launcher")
+    supervisor.tell("load", purpose="deltas")
+    supervisor.hear_of("LoaderAttached", of="launcher")
+    versions, deltas = stage.actor("loader.1"), stage.actor("delta loader.1")
+
+    supervisor.tell("load", purpose="deltas")  # that one was given up
+
+    assert deltas.has_left()
+    after = stage.actor("delta loader.2")
+    os.kill(versions.pid, 0)  # that one lives
+    # Nobody waits for what they find once the supervisor has gone.
+    os.kill(supervisor.pid, signal.SIGKILL)
+    stage.actor("supervisor.2")
+    assert versions.has_left()
+    assert after.has_left()
+
+
+def test_a_stop_ends_loaders_of_both_kinds(stage: Stage) -> None:
+    started(stage)
+    supervisor = stage.actor("supervisor.1")
+    for purpose in ("versions", "deltas"):
+        supervisor.tell("load", purpose=purpose)
+        supervisor.hear_of("LoaderAttached", of="launcher")
+    loaders = [stage.actor("loader.1"), stage.actor("delta loader.1")]
+
+    stage.signal()
+
+    assert stage.exit_code() == 0
+    assert all(loader.has_left() for loader in loaders)
+
+
 def test_who_sends_what_is_no_message_is_killed(stage: Stage) -> None:
     started(stage)
     supervisor = stage.actor("supervisor.1")

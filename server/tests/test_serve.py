@@ -93,7 +93,7 @@ def test_the_ready_file_says_where_everything_is(server: RunningServer) -> None:
     ready = server.ready
     assert set(ready) == {
         "pid", "supervisor", "loader", "http", "grpc", "metrics", "admin", "admin_grpc",
-        "workers", "models", "seconds",
+        "workers", "models", "seconds", "delta_loader",
     }  # fmt: skip
     assert ready["pid"] == server.process.pid
     assert ready["models"] == {"scale": "1"}

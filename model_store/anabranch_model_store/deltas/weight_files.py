@@ -33,7 +33,7 @@ _ALIGNMENT: Final = 8
 
 
 class WeightFiles(FileCache):
-    """The folder of weights. Belongs to one process and thread at a time.
+    """The folder of weights; see `FileCache`.
 
     Args:
         folder: made on first use, mode 0700.

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from anabranch_model_store.cache_entries import mark_used
+from anabranch_model_store.cache_entries import is_since, mark_used
 from anabranch_model_store.sources.downloads import Download, Downloads, missing_bytes
 from anabranch_wire.document_fields import ListedFile
 from anabranch_wire.errors import Unavailable
@@ -28,7 +28,7 @@ _DELTAS: Final = "deltas"
 
 
 class Fetched:
-    """The fetched files of one server. Belongs to one process and thread at a time.
+    """The fetched files of one server. For several processes, each with an object of its own.
 
     Args:
         folder: made on first use, mode 0700.
@@ -41,6 +41,7 @@ class Fetched:
         self._limit_bytes = limit_bytes
         self._downloads = downloads
         self._in_use: tuple[Path, ...] = ()
+        self._since: float | None = None
 
     def version(
         self,
@@ -65,13 +66,15 @@ class Fetched:
         place = self._of(identity) / _DELTAS / name
         return self._entry(place, remote, files, lambda done, total: None)
 
-    def prune(self, in_use: Collection[Path]) -> None:
+    def prune(self, in_use: Collection[Path], since: float | None = None) -> None:
         """Remove what was used longest ago until the limit is kept.
 
         Args:
             in_use: files that processes may still be told of; what they lie in stays.
+            since: what was fetched or used at that time or later stays too, seconds since 1970;
+                another process may be at it.
         """
-        self._in_use = tuple(in_use)
+        self._in_use, self._since = tuple(in_use), since
         self._clear(self._limit_bytes, None)
 
     def _entry(
@@ -100,6 +103,8 @@ class Fetched:
                 held += _bytes_below(entry)
                 continue
             if any(path.is_relative_to(entry) for path in self._in_use):
+                continue
+            if is_since(entry, self._since):
                 continue
             held += _bytes_below(entry)
             if held > limit_bytes:

@@ -49,9 +49,9 @@ class RemoteOrigin:
         identity = manifest.identity(self._manifest(folder))
         return self._fetched.attempt(identity, name, remote, delta.files)
 
-    def prune(self, in_use: Collection[str]) -> None:
+    def prune(self, in_use: Collection[str], since: float | None = None) -> None:
         """Clear what was used longest ago; see `Fetched.prune`."""
-        self._fetched.prune([Path(path) for path in in_use])
+        self._fetched.prune([Path(path) for path in in_use], since)
 
     def _manifest(self, folder: Path) -> bytes:
         try:

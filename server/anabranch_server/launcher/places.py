@@ -80,7 +80,7 @@ class Place:
 
     Attributes:
         role: what it is.
-        index: number of a worker.
+        index: number of a worker; of a loader, 0 for versions and 1 for deltas.
         incarnation: of the newest process, 0 before the first.
         ends: ends in a row of processes that did not live long.
         running: the process that runs.
@@ -95,4 +95,6 @@ class Place:
     start_at_s: float | None = None
 
     def __str__(self) -> str:
-        return f"worker {self.index}" if self.role == "worker" else self.role
+        if self.role == "worker":
+            return f"worker {self.index}"
+        return "delta loader" if self.role == "loader" and self.index else self.role

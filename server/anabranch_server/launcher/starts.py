@@ -122,14 +122,14 @@ class Starter:
             child = spawn(self._programs.worker, boot, descriptors)
         return Started(child, to_it, to_supervisor)
 
-    def loader(self, incarnation: int) -> Started:
-        """Start a loader.
+    def loader(self, index: int, incarnation: int) -> Started:
+        """Start a loader; `index` is 0 for versions, and 1 for deltas.
 
         Raises:
             OSError: the system has no room for it.
         """
         with _channel() as (to_supervisor, its_end):
-            boot = self._boot("loader", 0, incarnation)
+            boot = self._boot("loader", index, incarnation)
             child = spawn(self._programs.loader, boot, {"supervisor": its_end.fileno()})
         return Started(child, None, to_supervisor)
 

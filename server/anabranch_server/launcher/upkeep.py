@@ -27,6 +27,7 @@ from anabranch_server.processes.messages import (
     LoaderAttached,
     Message,
     NewSupervisor,
+    Purpose,
     StartLoader,
 )
 from anabranch_wire.errors import AnabranchError
@@ -68,7 +69,10 @@ class Upkeep:
         self._policy = policy
         self._supervisor = Place("supervisor")
         self._workers = [Place("worker", index) for index in range(workers)]
-        self._loader = Place("loader")
+        self._loaders: dict[Purpose, Place] = {
+            "versions": Place("loader", 0),
+            "deltas": Place("loader", 1),
+        }
         self._stopping = False
         self._stopping_since_s = 0.0
         self._has_begun = False
@@ -180,7 +184,7 @@ class Upkeep:
             return self._starter.supervisor(place.incarnation)
         if place.role == "worker":
             return self._starter.worker(place.index, place.incarnation)
-        return self._starter.loader(place.incarnation)
+        return self._starter.loader(place.index, place.incarnation)
 
     def _introduce(self, place: Place, running: Running, started: Started) -> None:
         """Bring the new process together with those that it works with."""
@@ -197,7 +201,8 @@ class Upkeep:
                 if place.role == "worker":
                     self._tell(supervisor, _attached(place, running), *fds)
                 else:
-                    self._tell(supervisor, LoaderAttached(running.child.pid), *fds)
+                    purpose: Purpose = "deltas" if place.index else "versions"
+                    self._tell(supervisor, LoaderAttached(running.child.pid, purpose), *fds)
 
     def _join_again(self, supervisor: Running, place: Place, worker: Running) -> None:
         """Bring a new supervisor together with a worker that ran before it."""
@@ -212,8 +217,8 @@ class Upkeep:
     def _on_message(self, place: Place, message: FromSupervisor, fds: list[int]) -> None:
         if place is not self._supervisor:
             _log.error("%s has nothing to ask for", place, extra={"event": "bad_packet"})
-        elif not self._stopping:
-            loader = self._loader
+        elif not self._stopping and isinstance(message, StartLoader):
+            loader = self._loaders[message.purpose]
             loader.start_at_s = time.monotonic()
             if loader.running is not None:  # the supervisor has seen its end already, or gave it up
                 loader.running.kill()
@@ -238,12 +243,13 @@ class Upkeep:
             self._estate.withdraw(place.index)
         self._log_end(place, running, end)
         if place is self._supervisor:
-            self._loader.start_at_s = None
-            if self._loader.running is not None:
-                self._loader.running.kill()  # nobody waits for what it finds
+            for loader in self._loaders.values():
+                loader.start_at_s = None
+                if loader.running is not None:
+                    loader.running.kill()  # nobody waits for what it finds
         if self._stopping:
             self._end_what_is_left(now_s)
-        elif place is self._loader:
+        elif place.role == "loader":
             place.ends = 0  # started when the supervisor asks, as at the first time
         elif end.is_failure and not self._begun(end):
             self._give_up(place, end)
@@ -272,13 +278,15 @@ class Upkeep:
     # --- stopping -------------------------------------------------------------------------------
 
     def _end_what_is_left(self, now_s: float) -> None:
-        """The supervisor stays until the last worker has gone, the loader as long as that."""
+        """The supervisor stays until the last worker has gone, loaders as long as that."""
         if any(worker.running for worker in self._workers):
             return
         if self._supervisor.running is not None:
             self._supervisor.running.kill_by(now_s + self._policy.linger_s)
-        elif self._loader.running is not None:
-            self._loader.running.kill()
+        else:
+            for loader in self._loaders.values():
+                if loader.running is not None:
+                    loader.running.kill()
 
     def _kill_all(self) -> None:
         self._stopping = True
@@ -299,11 +307,11 @@ class Upkeep:
     def _places(self) -> Iterator[Place]:
         yield self._supervisor
         yield from self._workers
-        yield self._loader
+        yield from self._loaders.values()
 
     def _log_end(self, place: Place, running: Running, end: End) -> None:
         is_expected = end.code == 0 and self._stopping
-        if place is self._loader:
+        if place.role == "loader":
             # One without work leaves; one that has been idle is killed for a fresh one. Where a
             # version was at fault, the supervisor says so (`loader_died`).
             is_expected = end.code == 0 or end.signal == signal.SIGKILL or self._stopping

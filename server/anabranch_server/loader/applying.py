@@ -93,7 +93,8 @@ class DeltaDesk:
         found = apply_deltas(target, request.upto, origin, self._caches, phases.begin)
         plan = updated_plan(request.plan, found)
         if plan.updates != request.plan.updates:
-            _prune_graphs(self._caches.folder, (*request.in_use, *plan.kept_files))
+            in_use = (*request.in_use, *plan.kept_files)
+            _prune_graphs(self._caches.folder, in_use, request.since)
         return Applied(
             request.number,
             plan,
@@ -105,13 +106,13 @@ class DeltaDesk:
         )
 
 
-def _prune_graphs(cache: Path, in_use: tuple[str, ...]) -> None:
+def _prune_graphs(cache: Path, in_use: tuple[str, ...], since: float | None) -> None:
     """Keep small what new weights have left behind; their modules are there already."""
     from anabranch_server.loader.building import GraphBuilder
     from anabranch_server.loader.row_cache import prune_weights
 
-    GraphBuilder(cache).prune(in_use)
-    prune_weights(cache, in_use)
+    GraphBuilder(cache).prune(in_use, since)
+    prune_weights(cache, in_use, since)
 
 
 def _fault(fault: Fault) -> DeltaFault:

@@ -34,13 +34,14 @@ class GraphBuilder:
     def __init__(self, cache: Path, limit_bytes: int = _LIMIT_BYTES) -> None:
         self._graphs = BuiltGraphs(cache / "graphs", limit_bytes)
 
-    def prune(self, in_use: Collection[str]) -> None:
+    def prune(self, in_use: Collection[str], since: float | None = None) -> None:
         """Keep the cache small.
 
         Args:
             in_use: paths of the graph files that workers may still be told of.
+            since: what was made or used at that time or later stays, seconds since 1970.
         """
-        self._graphs.prune([Path(path).parent for path in in_use])
+        self._graphs.prune([Path(path).parent for path in in_use], since)
 
     def build(self, prepared: PreparedVersion, runner: OrtModelRunner) -> PreparedVersion:
         """Return `prepared` with the optimised graph as its model, or as it is with a note.

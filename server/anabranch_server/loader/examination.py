@@ -53,8 +53,8 @@ def examine(
     fetching = ByteCount(lambda done, total: say(Progress(request.number, "fetching", done, total)))
     try:
         deployment = read_yaml(request.serving_yaml.encode(), Deployment, "serving.yaml")
-        builder.prune(request.in_use)
-        rows.prune(request.in_use)
+        builder.prune(request.in_use, request.since)
+        rows.prune(request.in_use, request.since)
         if not isinstance(origin, LocalOrigin):
             phases.begin("fetching")
         folder = origin.version(Path(request.version_path), fetching)

@@ -12,13 +12,19 @@ __all__ = ["open_origin"]
 _FOLDER: Final = "fetched"
 
 
-def open_origin(repository: RepositoryConfig, cache: Path, in_use: Collection[str]) -> Origin:
+def open_origin(
+    repository: RepositoryConfig,
+    cache: Path,
+    in_use: Collection[str],
+    since: float | None = None,
+) -> Origin:
     """Return what brings files onto this machine, and keep what it brought before small.
 
     Args:
         repository: where they come from.
         cache: the server's cache folder.
         in_use: files that processes may still be told of.
+        since: what was fetched or used at that time or later stays, seconds since 1970.
     """
     if repository.url is None:
         return LocalOrigin()
@@ -31,5 +37,5 @@ def open_origin(repository: RepositoryConfig, cache: Path, in_use: Collection[st
     downloads = Downloads(RemoteFolder(repository.url, repository.storage_options))
     fetched = Fetched(cache.absolute() / _FOLDER, repository.cache_max_bytes, downloads)
     origin = RemoteOrigin(repository.path, fetched)
-    origin.prune(in_use)
+    origin.prune(in_use, since)
     return origin

@@ -74,7 +74,7 @@ def _answer(channel: Channel[FromSupervisor], request: LoadVersion, config: Serv
 
     cache = config.folders.cache
     rows = RowCache(cache, config.store.reserve)
-    origin = open_origin(config.repository, cache, request.in_use)
+    origin = open_origin(config.repository, cache, request.in_use, request.since)
     channel.send(examine(request, channel.send, GraphBuilder(cache), rows, origin))
     channel.flush(_FLUSH_S)
 
@@ -93,7 +93,7 @@ class _Deltas:
 
         cache = self._config.folders.cache
         self._desk = self._desk or DeltaDesk(cache)
-        origin = open_origin(self._config.repository, cache, request.in_use)
+        origin = open_origin(self._config.repository, cache, request.in_use, request.since)
         channel.send(self._desk.apply(request, channel.send, origin))
         channel.flush(_FLUSH_S)
 

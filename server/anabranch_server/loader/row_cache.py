@@ -64,28 +64,30 @@ class RowCache:
         self._items = ItemCache(cache / "items", _ITEM_BYTES)
         self._reserve = reserve
 
-    def prune(self, in_use: Collection[str]) -> None:
+    def prune(self, in_use: Collection[str], since: float | None = None) -> None:
         """Keep the cache small.
 
         Args:
             in_use: paths of the segments that processes may still be told of, among others.
+            since: what was made or used at that time or later stays, seconds since 1970.
         """
-        self._segments.prune([Path(path) for path in in_use])
-        self._graphs.prune([Path(path).parent for path in in_use])
-        prune_weights(self._cache, in_use)
+        self._segments.prune([Path(path) for path in in_use], since)
+        self._graphs.prune([Path(path).parent for path in in_use], since)
+        prune_weights(self._cache, in_use, since)
 
     def settings(self, on_bytes: Callable[[int, int], None]) -> StoreSettings:
         """Return how the rows of a version are prepared."""
         return StoreSettings(self._segments, self._graphs, self._reserve, on_bytes, self._items)
 
 
-def prune_weights(cache: Path, in_use: Collection[str]) -> None:
+def prune_weights(cache: Path, in_use: Collection[str], since: float | None = None) -> None:
     """Keep small what deltas have brought beside rows.
 
     Args:
         cache: the server's cache folder.
         in_use: paths of files that processes may still be told of, among others.
+        since: what was made or used at that time or later stays, seconds since 1970.
     """
     paths = [Path(path) for path in in_use]
-    WeightFiles(cache / "deltas" / "weights", _WEIGHT_BYTES).prune(paths)
-    ItemCache(cache / "items", _ITEM_BYTES).prune(paths)
+    WeightFiles(cache / "deltas" / "weights", _WEIGHT_BYTES).prune(paths, since)
+    ItemCache(cache / "items", _ITEM_BYTES).prune(paths, since)

@@ -41,7 +41,7 @@ class Boot(msgspec.Struct, frozen=True):
         config: all that `anabranch serve` was told.
         addresses: `http`, `grpc`, `metrics`, `admin`, `admin_grpc`.
         descriptors: by name, see docs/processes.md.
-        index: number of the worker.
+        index: number of the worker; of a loader, 0 for versions and 1 for deltas.
         incarnation: rises with every start of this process's kind and index, from 1.
         run_dir: for the ready file and what lives no longer than the launcher.
     """

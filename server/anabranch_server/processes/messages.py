@@ -39,6 +39,7 @@ __all__ = [
     "Pong",
     "Prepare",
     "Progress",
+    "Purpose",
     "Refreshed",
     "Refused",
     "Released",
@@ -84,10 +85,20 @@ class Attached(Message, frozen=True):
         return 2
 
 
+Purpose = Literal["versions", "deltas"]
+"""What a loader is for: there is one for each, so that small news does not wait for large."""
+
+
 class LoaderAttached(Message, frozen=True):
-    """The loader that was asked for was started. Descriptors: channel to it, its pidfd."""
+    """The loader that was asked for was started. Descriptors: channel to it, its pidfd.
+
+    Attributes:
+        pid: its process.
+        purpose: as it was asked for.
+    """
 
     pid: int
+    purpose: Purpose
 
     @property
     def descriptors(self) -> int:
@@ -112,7 +123,9 @@ class Drain(Message, frozen=True):
 
 
 class StartLoader(Message, frozen=True):
-    """Start a loader, answered by `LoaderAttached`."""
+    """Start a loader, answered by `LoaderAttached`; one that runs for that purpose is killed."""
+
+    purpose: Purpose
 
 
 # --- supervisor -> worker -----------------------------------------------------------------------
@@ -305,6 +318,8 @@ class LoadVersion(Message, frozen=True):
         idle: run at idle priority, since requests are being served; a loader cannot go back.
         available_bytes: memory that the version may take; None where that is not known.
         in_use: graph files and segments that workers may still be told of.
+        since: what was made or used in the cache folder at that time or later stays, seconds since
+            1970: another loader may be about to tell of it. None where there is no other.
     """
 
     number: int
@@ -316,6 +331,7 @@ class LoadVersion(Message, frozen=True):
     idle: bool
     available_bytes: int | None
     in_use: tuple[str, ...] = ()
+    since: float | None = None
 
 
 class ApplyDeltas(Message, frozen=True):
@@ -332,6 +348,7 @@ class ApplyDeltas(Message, frozen=True):
         idle: run at idle priority, since requests are being served; a loader cannot go back.
         available_bytes: memory that is left; None where that is not known.
         in_use: files of the cache folder that processes may still be told of.
+        since: as of `LoadVersion`.
     """
 
     number: int
@@ -344,6 +361,7 @@ class ApplyDeltas(Message, frozen=True):
     idle: bool
     available_bytes: int | None
     in_use: tuple[str, ...] = ()
+    since: float | None = None
 
 
 Phase = Literal[

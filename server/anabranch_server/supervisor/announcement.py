@@ -12,6 +12,7 @@ from pathlib import Path
 
 from anabranch_server.folders import own_folder
 from anabranch_server.processes.boot import Boot
+from anabranch_server.processes.messages import Purpose
 from anabranch_server.ready import Ready, read_ready, remove_ready, write_ready
 from anabranch_wire.errors import AnabranchError
 
@@ -50,12 +51,17 @@ class Announcement:
         """Whether the server has been ready, under this supervisor or an earlier one."""
         return self._seconds is not None
 
-    def make(self, workers: Sequence[int], loader: int | None, models: Mapping[str, str]) -> None:
+    def make(
+        self,
+        workers: Sequence[int],
+        loaders: Mapping[Purpose, int | None],
+        models: Mapping[str, str],
+    ) -> None:
         """Write the files, if anything of it is new.
 
         Args:
             workers: processes that answer requests.
-            loader: the process that looks at versions, if there is one.
+            loaders: the processes that look at versions and at deltas, if there are any.
             models: model name -> snapshot that answers by default.
         """
         boot, is_first = self._boot, self._seconds is None
@@ -65,7 +71,8 @@ class Announcement:
         ready = Ready(
             pid=boot.launcher_pid,
             supervisor=self._pid,
-            loader=loader,
+            loader=loaders.get("versions"),
+            delta_loader=loaders.get("deltas"),
             **{name: str(address) for name, address in boot.addresses.items()},
             workers=tuple(workers),
             models=models,

@@ -8,8 +8,9 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable
-from contextlib import suppress
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 import msgspec
@@ -29,7 +30,7 @@ from anabranch_server.processes.messages import (
 from anabranch_server.supervisor.starvation import Starvation
 from anabranch_wire.errors import Internal, Unavailable
 
-__all__ = ["LoaderLink"]
+__all__ = ["LoaderLink", "Request"]
 
 _log = logging.getLogger(__name__)
 
@@ -44,7 +45,8 @@ _BUSY_S: Final = 300.0
 _LOOKS: Final = 10
 """How often within the time after which a loader counts as starved it is looked at."""
 
-_Request = LoadVersion | ApplyDeltas
+Request = LoadVersion | ApplyDeltas
+"""What a loader is asked."""
 _Answer = Found | Applied | Refused
 
 
@@ -58,6 +60,10 @@ class LoaderLink:
         starved_s: how long one at the lowest priority may want a processor in vain, before another
             one begins again at normal priority; half a second at most where it is at deltas, and
             those that follow begin at normal priority then.
+        complete: returns a request as it is to be sent, just before it is.
+
+    Attributes:
+        began_s: when what is at work was begun, seconds since 1970; None while nothing is.
     """
 
     def __init__(
@@ -66,7 +72,10 @@ class LoaderLink:
         start_timeout_s: float = 30.0,
         fresh_s: float = _FRESH_S,
         starved_s: float = _STARVED_S,
+        complete: Callable[[Request], Request] = lambda request: request,
     ) -> None:
+        self.began_s: float | None = None
+        self._complete = complete
         self._start = start
         self._starved_s = starved_s
         self._fresh_s = fresh_s
@@ -129,11 +138,11 @@ class LoaderLink:
             self._loader = None
 
     async def _answer(
-        self, request: _Request, on_progress: Callable[[Progress], None]
+        self, request: Request, on_progress: Callable[[Progress], None]
     ) -> Found | Applied:
         """Return what a loader found, or raise why it refuses."""
         model, version = request.model, _version(request)
-        async with self._turn:
+        async with self._turn, self._at_work():
             killed = times_out_of_memory()
             for attempt in range(1, _ATTEMPTS + 1):
                 answer = await self._ask(request, on_progress)
@@ -164,8 +173,16 @@ class LoaderLink:
                 "it may have run out of memory, or the graph makes ONNX Runtime crash"
             )
 
+    @asynccontextmanager
+    async def _at_work(self) -> AsyncIterator[None]:
+        self.began_s = time.time()
+        try:
+            yield
+        finally:
+            self.began_s = None
+
     async def _ask(
-        self, request: _Request, on_progress: Callable[[Progress], None]
+        self, request: Request, on_progress: Callable[[Progress], None]
     ) -> _Answer | None:
         """Return what a loader answers, at normal priority where it gets nowhere else."""
         loop, is_small = asyncio.get_running_loop(), isinstance(request, ApplyDeltas)
@@ -173,7 +190,7 @@ class LoaderLink:
             request = msgspec.structs.replace(request, idle=False)
         loader = await self._fresh_loader(may_be_idle=request.idle)
         self._number += 1
-        numbered = msgspec.structs.replace(request, number=self._number)
+        numbered = msgspec.structs.replace(self._complete(request), number=self._number)
         asking = asyncio.ensure_future(loader.ask(numbered, on_progress))
         starved_s = min(self._starved_s, _HURRY_S) if is_small else self._starved_s
         if request.idle:
@@ -253,7 +270,7 @@ class _Loader:
         return self._loop.time() - self._quiet_since_s
 
     async def ask(
-        self, request: _Request, on_progress: Callable[[Progress], None]
+        self, request: Request, on_progress: Callable[[Progress], None]
     ) -> _Answer | None:
         """Return its answer; None when it died before it gave one."""
         self._answer = self._loop.create_future()
@@ -299,5 +316,5 @@ class _Loader:
             self._answer.set_result(None)
 
 
-def _version(request: _Request) -> int:
+def _version(request: Request) -> int:
     return request.version if isinstance(request, LoadVersion) else request.plan.version

@@ -27,6 +27,7 @@ from anabranch_server.processes.messages import (
     Drain,
     FromLauncher,
     LoaderAttached,
+    Purpose,
     StartLoader,
 )
 from anabranch_server.sources import Source, SourceCounts, new_source
@@ -36,7 +37,7 @@ from anabranch_server.supervisor.effects import Change
 from anabranch_server.supervisor.holds import Records
 from anabranch_server.supervisor.keeper_counts import ReloadCounts
 from anabranch_server.supervisor.keeping import Keeping
-from anabranch_server.supervisor.loader_link import LoaderLink
+from anabranch_server.supervisor.loaders import Loaders
 from anabranch_server.supervisor.models import ModelAdministration
 from anabranch_server.supervisor.overview import Overview
 from anabranch_server.supervisor.scrapes import Scrapes, Sources, reload_series
@@ -106,7 +107,7 @@ class SupervisorProcess:
         )
         self._stores.attach(self._transactions)
         self._pool = Pool(self._transactions, self._totals, config.switch.stall_s)
-        self._loader = LoaderLink(self._start_loader)
+        self._loaders = Loaders(self._start_loader, lambda: self._keeping.paths())
         self._keeping = Keeping(
             self._surroundings(), config.repository.models, config.repository.settle_s
         )
@@ -140,7 +141,7 @@ class SupervisorProcess:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._loader.close()
+        self._loaders.close()
         if self._exit_code == 0:
             await self._wait_for_workers()
         self._transactions.close()
@@ -224,8 +225,8 @@ class SupervisorProcess:
         match message:
             case Attached():
                 self._pool.attach(message, *fds)
-            case LoaderAttached(pid):
-                self._loader.attach(pid, *fds)
+            case LoaderAttached(pid, purpose):
+                self._loaders.attach(purpose, pid, *fds)
             case Drain():
                 self._stop_all()
             case _:  # meant for a worker
@@ -243,9 +244,9 @@ class SupervisorProcess:
         self._ordered.set()
         self.stop()
 
-    def _start_loader(self) -> None:
+    def _start_loader(self, purpose: Purpose) -> None:
         with suppress(ChannelClosed):  # the launcher's end is noticed elsewhere
-            self._launcher.send(StartLoader())
+            self._launcher.send(StartLoader(purpose))
 
     # --- models ---------------------------------------------------------------------------------
 
@@ -293,7 +294,7 @@ class SupervisorProcess:
         if self._overview.obstacle() is None:
             self._transactions.serve(has_been_ready=True)
             pids = self._overview.serving_pids()
-            self._announcement.make(pids, self._loader.pid, self._models.snapshots())
+            self._announcement.make(pids, self._loaders.pids, self._models.snapshots())
 
     def _published(self, change: Change) -> None:
         state = change.state
@@ -306,7 +307,7 @@ class SupervisorProcess:
         workers = self._config.workers
         return Surroundings(
             switching=self._transactions,
-            loader=self._loader,
+            loader=self._loaders,
             records=Records(self._config.folders.state),
             counts=self._counts,
             launch=self._boot.launch,
@@ -345,7 +346,8 @@ class SupervisorProcess:
             pids=lambda: {
                 "launcher": self._boot.launcher_pid,
                 "supervisor": os.getpid(),
-                "loader": self._loader.pid,
+                "loader": self._loaders.pids["versions"],
+                "delta_loader": self._loaders.pids["deltas"],
             },
             version=self._version,
             remote=self._remote,

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from anabranch_runtime.shared_words import SharedWords
+from anabranch_server.launcher.places import Place
 from anabranch_server.processes.boot import Boot, read_boot
 from anabranch_server.processes.channel import Channel, ChannelClosed, EventLoop
 from anabranch_server.processes.messages import (
@@ -42,6 +43,7 @@ from anabranch_server.processes.messages import (
     LoaderAttached,
     Message,
     NewSupervisor,
+    Purpose,
     StartLoader,
 )
 from anabranch_server.processes.packets import sealed_memory
@@ -79,7 +81,7 @@ class Actor:
         self.stage = socket.socket(socket.AF_UNIX)
         self.stage.connect(str(Path(boot.config.folders.state) / "stage.sock"))
         self.lines = self.stage.makefile("r")
-        name = f"worker {boot.index}" if boot.role == "worker" else boot.role
+        name = str(Place(boot.role, boot.index))
         self.say(
             {
                 "is": name,
@@ -123,7 +125,10 @@ class Actor:
                 self.talk(f"worker {message.index}", socket.socket(fileno=fds[0]))
             case LoaderAttached():
                 os.close(fds.pop())
-                self.talk("loader", socket.socket(fileno=fds[0]))
+                self.talk(
+                    "loader" if message.purpose == "versions" else "delta loader",
+                    socket.socket(fileno=fds[0]),
+                )
             case NewSupervisor():
                 self.talk("supervisor", socket.socket(fileno=fds[0]))
             case Hello():
@@ -141,8 +146,8 @@ class Actor:
     def do_exit(self, code: int) -> None:
         sys.exit(code)
 
-    def do_load(self) -> None:
-        self.channels["launcher"].send(StartLoader())
+    def do_load(self, purpose: Purpose = "versions") -> None:
+        self.channels["launcher"].send(StartLoader(purpose))
 
     def do_serve(self) -> None:
         SharedWords.open(self.boot.descriptors["epochs"], writable=True).store(17, 1)
