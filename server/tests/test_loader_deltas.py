@@ -26,9 +26,9 @@ from anabranch_server.processes.messages import (
     Progress,
     Refused,
 )
+from anabranch_server.processes.planned_models import dense_model
 from anabranch_server.processes.plans import RunPlan, VersionPlan
 from anabranch_server.supervisor.loader_link import LoaderLink
-from anabranch_server.worker.plans import dense_model
 from anabranch_testing.event_loops import on_loop
 from anabranch_testing.loaders import started_loader
 from anabranch_testing.written_deltas import DeltaWriter, RowsWritten

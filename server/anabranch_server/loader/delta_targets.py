@@ -13,8 +13,8 @@ from anabranch_model_store.model_yaml import ModelMeaning
 from anabranch_model_store.serving_yaml import Deployment
 from anabranch_model_store.yaml_documents import read_yaml
 from anabranch_model_store.yaml_text import MAX_BYTES
+from anabranch_server.processes.planned_models import dense_model, examples
 from anabranch_server.processes.plans import RunPlan, UpdatePlan, VersionPlan
-from anabranch_server.worker.plans import dense_model, examples
 from anabranch_wire.errors import NotFound
 from anabranch_wire.plan import decode as decode_plan
 from anabranch_wire.snapshots import Snapshot

@@ -16,8 +16,9 @@ from anabranch_runtime.ranking.rules import RankingRules
 from anabranch_runtime.row_source import StoreView
 from anabranch_runtime.served import ServedVersion
 from anabranch_runtime.session_group import SessionGroup
+from anabranch_server.processes.planned_models import dense_model, examples, snapshot
 from anabranch_server.processes.plans import VersionPlan
-from anabranch_server.worker.plans import dense_model, examples, freshness, ranking_rules, snapshot
+from anabranch_server.worker.plans import freshness, ranking_rules
 from anabranch_server.worker.spare_time import ThreadClock, spare_processors
 from anabranch_server.worker.threads import FreshThreads
 

@@ -1,17 +1,10 @@
 """From plans, which cross processes, to the values that a session group and a catalog take."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from types import MappingProxyType
 from typing import cast, get_args
 
-import numpy as np
-from numpy.typing import NDArray
-
 from anabranch_runtime.catalog import ServingState
-from anabranch_runtime.cut_models import cut_model
-from anabranch_runtime.lookups import lookups_of
-from anabranch_runtime.models import DenseModel, RowLayout, part_model
 from anabranch_runtime.ranking.rules import RankingRules
 from anabranch_runtime.served import Freshness, ServedVersion
 from anabranch_runtime.settings import (
@@ -20,96 +13,27 @@ from anabranch_runtime.settings import (
     QueueSettings,
     Select,
 )
-from anabranch_server.processes.arrays import array_of
+from anabranch_server.processes.planned_models import snapshot, tensor_specs
 from anabranch_server.processes.plans import (
     GroupPlan,
-    PartPlan,
     QueuePlan,
     StatePlan,
-    TensorPlan,
     VersionPlan,
 )
 from anabranch_wire.errors import Internal
-from anabranch_wire.plan import decode as decode_plan
-from anabranch_wire.snapshots import Snapshot
-from anabranch_wire.tensors import DATATYPES, Datatype, TensorSpec
 
 __all__ = [
-    "dense_model",
-    "examples",
     "freshness",
     "group_settings",
     "queue_settings",
     "ranking_rules",
     "serving_state",
-    "snapshot",
 ]
-
-
-def snapshot(version: VersionPlan) -> Snapshot:
-    """Return what the answers of a version name."""
-    return Snapshot(version.model, version.version, version.delta)
 
 
 def freshness(version: VersionPlan) -> Freshness:
     """Return how new a version is."""
     return Freshness(version.step, version.event_time)
-
-
-def dense_model(version: VersionPlan) -> DenseModel:
-    """Return what a backend builds.
-
-    Raises:
-        Internal: the plan contradicts itself.
-        InvalidInput, Unsupported: its lookups do not fit the graph.
-    """
-    rows, inputs = version.rows, tuple(_tensor(spec) for spec in version.inputs)
-    lookups = cut = None
-    if version.store is not None:
-        plan = decode_plan(version.store.plan)
-        if version.cut is None:
-            lookups = lookups_of(plan, inputs, version.user_inputs)
-        else:
-            parts = version.cut
-            cut = cut_model(
-                plan,
-                inputs,
-                _part(parts.dense),
-                None if parts.prelude is None else _part(parts.prelude),
-                None if parts.user is None else _part(parts.user),
-                parts.user_inputs,
-            )
-    try:
-        layout = RowLayout(
-            rows.independent,
-            rows.min_rows,
-            rows.input_axes,
-            rows.output_axes,
-            rows.reason,
-            rows.splittable,
-        )
-        return DenseModel(
-            Path(version.path),
-            inputs,
-            tuple(_tensor(spec) for spec in version.outputs),
-            layout,
-            version.optimized,
-            lookups,
-            cut,
-        )
-    except ValueError as fault:
-        raise Internal(f"plan of {snapshot(version)}: {fault}") from None
-
-
-def examples(version: VersionPlan) -> list[Mapping[str, NDArray[np.generic]]]:
-    """Return the requests to warm executors with.
-
-    Raises:
-        Corrupt: the bytes of an array do not fit its shape.
-    """
-    return [
-        {name: array_of(array) for name, array in example.items()} for example in version.examples
-    ]
 
 
 def ranking_rules(version: VersionPlan) -> RankingRules | None:
@@ -122,7 +46,7 @@ def ranking_rules(version: VersionPlan) -> RankingRules | None:
     if version.ranking is None:
         return None
     try:
-        return RankingRules(version.ranking, tuple(_tensor(spec) for spec in version.outputs))
+        return RankingRules(version.ranking, tensor_specs(version.outputs))
     except ValueError as fault:
         raise Internal(f"plan of {snapshot(version)}: ranking: {fault}") from None
 
@@ -202,16 +126,3 @@ def serving_state(plan: StatePlan, versions: Mapping[int, ServedVersion]) -> Ser
         default_label=plan.default_label,
         required=plan.required,
     )
-
-
-def _part(plan: PartPlan) -> DenseModel:
-    """Return a graph of a cut model; what its rows do is known of the original."""
-    inputs = tuple(_tensor(spec) for spec in plan.inputs)
-    outputs = tuple(_tensor(spec) for spec in plan.outputs)
-    return part_model(Path(plan.path), inputs, outputs, optimized=plan.optimized)
-
-
-def _tensor(plan: TensorPlan) -> TensorSpec:
-    if plan.datatype not in DATATYPES:
-        raise Internal(f"tensor {plan.name[:200]!r}: datatype {plan.datatype[:40]!r} is not known")
-    return TensorSpec(plan.name, cast(Datatype, plan.datatype), plan.shape)

@@ -28,6 +28,7 @@ from anabranch_server.processes.messages import (
     Released,
 )
 from anabranch_server.processes.packets import close_all
+from anabranch_server.processes.planned_models import snapshot
 from anabranch_server.processes.plans import (
     DESCRIPTORS_EACH,
     GroupPlan,
@@ -44,7 +45,6 @@ from anabranch_server.worker.plans import (
     group_settings,
     queue_settings,
     serving_state,
-    snapshot,
 )
 from anabranch_server.worker.retirement import Retired
 from anabranch_server.worker.shelf import PreparedState, Shelf
