@@ -56,6 +56,22 @@ def test_a_full_disk_is_told_from_other_troubles_of_the_cache(number: int, reaso
     assert fault.error.message == "delta 3: cache folder: no room"
 
 
+def said_in_other_words(error: OSError) -> None:
+    try:
+        raise error
+    except OSError:
+        raise Unavailable("cache folder: no room") from None
+
+
+def test_a_full_disk_is_one_in_other_words_too() -> None:
+    with pytest.raises(Unavailable) as told:
+        said_in_other_words(OSError(errno.ENOSPC, "no room"))
+
+    fault = fault_of(3, told.value)
+
+    assert (fault.reason, type(fault.error)) == ("disk_full", Unavailable)
+
+
 def test_a_gap_says_what_to_publish() -> None:
     fault = gap(9, 8)
     assert (fault.sequence, fault.reason, type(fault.error)) == (9, "gap", Conflict)

@@ -72,7 +72,6 @@ _REASONS: Final[tuple[tuple[type[AnabranchError], DeltaReason], ...]] = (
     (Unsupported, "invalid"),
     (NotFound, "invalid"),
     (TooLarge, "too_large"),
-    (Unavailable, "unreachable"),
     (Conflict, "shape"),
 )
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
@@ -86,10 +85,11 @@ def fault_of(sequence: int, error: AnabranchError | OSError) -> Fault:
         error: of the tree, or one of the system in the cache folder.
     """
     if isinstance(error, OSError):
-        is_full = error.errno in _FULL
         text = f"delta {sequence}: cache folder: {error.strerror or error}"
-        return Fault(sequence, "disk_full" if is_full else "unreachable", Unavailable(text))
+        return Fault(sequence, _unavailable(error), Unavailable(text))
     text = f"delta {sequence}: {error.message}"
+    if isinstance(error, Unavailable):
+        return Fault(sequence, _unavailable(error), Unavailable(text))
     if isinstance(error, DeltaConflict):
         return Fault(sequence, error.reason, Conflict(text))
     if isinstance(error, DeltaCorrupt):
@@ -98,6 +98,15 @@ def fault_of(sequence: int, error: AnabranchError | OSError) -> Fault:
         if isinstance(error, kind):
             return Fault(sequence, reason, kind(text))
     return Fault(sequence, "internal", Internal(text))
+
+
+def _unavailable(error: BaseException | None) -> DeltaReason:
+    """Return whether it is for want of room, also where that was said in other words since."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in _FULL:
+            return "disk_full"
+        error = error.__cause__ or error.__context__
+    return "unreachable"
 
 
 def gap(sequence: int, applied: int) -> Fault:
