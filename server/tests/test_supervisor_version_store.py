@@ -4,6 +4,8 @@ import os
 import threading
 from pathlib import Path
 
+import msgspec
+import numpy as np
 import pytest
 
 from anabranch_runtime.store import Capacity, Change, Growth, StoreWriter
@@ -11,7 +13,7 @@ from anabranch_server.processes.plans import StorePlan
 from anabranch_server.supervisor.alterations import NoRoom
 from anabranch_server.supervisor.version_store import VersionStore
 from anabranch_testing.event_loops import on_loop
-from anabranch_testing.marked_rows import keys, marked_plan, marking
+from anabranch_testing.marked_rows import DIM, keys, marked_plan, marking
 from anabranch_wire.errors import Unavailable
 
 
@@ -126,6 +128,26 @@ async def test_a_source_of_rows_that_cannot_be_had_is_no_lack_of_room(tmp_path: 
         await store.stage(0, [fill])
 
     assert not isinstance(caught.value, NoRoom)
+    await store.close()
+
+
+@on_loop
+async def test_more_keys_than_a_table_may_have_are_a_lack_of_room_for_fresh_rows_too(
+    tmp_path: Path,
+) -> None:
+    plan = plan_in(tmp_path)
+    rooms = [msgspec.structs.replace(one, most_keys=one.keys) for one in plan.capacities]
+    plan = msgspec.structs.replace(plan, capacities=tuple(rooms))
+    store = await VersionStore.create(plan, 1, 1, "map", None)
+    many = np.arange(10_000, 10_001 + rooms[0].keys)
+
+    def fill(change: Change) -> None:
+        change.upsert(0, many, np.ones((len(many), DIM), np.float32))
+
+    with pytest.raises(NoRoom, match="has room for"):
+        await store.renew(1, [fill], 2, None)
+
+    assert list(store.numbers) == [1]
     await store.close()
 
 

@@ -71,6 +71,7 @@ async def made_anew(
     """Return the writer of another generation over a segment, and its room; see `replayed`.
 
     Raises:
+        NoRoom: what changes is more than the tables may have.
         TooLarge: there is no memory for it; the message has the numbers.
         Unavailable: there is none to be had.
         AnabranchError: what a fill raises.
@@ -82,6 +83,8 @@ async def made_anew(
         except OSError as error:
             text = f"the tables cannot be made anew: {error.strerror}"
             raise Unavailable(text) from None
+        except StoreFull as error:
+            raise NoRoom(error.message) from None
         return writer, tuple(room)
 
     return await in_thread(make)

@@ -219,6 +219,7 @@ class VersionStore:
             available_bytes: memory that it may take; None where that is not known.
 
         Raises:
+            NoRoom: what changes is more than the tables may have.
             TooLarge: there is no memory for it; the message has the numbers.
             Unavailable: there is none to be had.
             AnabranchError: what a fill raises.
