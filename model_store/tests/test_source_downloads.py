@@ -218,6 +218,24 @@ def test_what_was_used_longest_ago_is_cleared_but_nothing_in_use(
     assert store.server.got() == 0
 
 
+def test_few_deltas_stay_however_small_they_are(store: Store, tmp_path: Path) -> None:
+    fetched = Fetched(tmp_path / "fetched", 1 << 30, store.downloads())
+    file = store.put("v1/a.bin", b"a")
+    version = fetched.version(identity(1), "v1", [file], lambda *told: None)
+    deltas = version.parent / "deltas"
+    for number in range(300):
+        place = deltas / f"{number:08}-ab"
+        place.mkdir(parents=True)
+        os.utime(place, (1000 + number, 1000 + number))
+    os.utime(version, (1, 1))
+
+    fetched.prune([deltas / "00000003-ab" / "a.bin"])
+
+    left = sorted(int(place.name[:8]) for place in deltas.iterdir())
+    assert left == [3, *range(44, 300)]
+    assert version.exists()
+
+
 def test_what_another_process_has_used_lately_stays(store: Store, tmp_path: Path) -> None:
     fetched = Fetched(tmp_path / "fetched", 2000, store.downloads())
     places = []

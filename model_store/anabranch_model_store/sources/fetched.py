@@ -25,6 +25,8 @@ _log = logging.getLogger(__name__)
 
 _VERSION: Final = "version"
 _DELTAS: Final = "deltas"
+_MOST: Final = 256
+"""Deltas that stay although nothing uses them: each look at the cache looks at all of them."""
 
 
 class Fetched:
@@ -67,7 +69,7 @@ class Fetched:
         return self._entry(place, remote, files, lambda done, total: None)
 
     def prune(self, in_use: Collection[Path], since: float | None = None) -> None:
-        """Remove what was used longest ago until the limit is kept.
+        """Remove what was used longest ago until the limit is kept, and of deltas a few are left.
 
         Args:
             in_use: files that processes may still be told of; what they lie in stays.
@@ -97,7 +99,7 @@ class Fetched:
 
     def _clear(self, limit_bytes: int, kept: Path | None) -> None:
         """Remove what was used longest ago, of what is not in use, beyond a limit."""
-        held = 0
+        held = deltas = 0
         for entry in sorted(self._entries(), key=_used, reverse=True):
             if entry == kept:
                 held += _bytes_below(entry)
@@ -106,8 +108,11 @@ class Fetched:
                 continue
             if is_since(entry, self._since):
                 continue
-            held += _bytes_below(entry)
-            if held > limit_bytes:
+            deltas += entry.parent.name == _DELTAS
+            is_one_of_many = entry.parent.name == _DELTAS and deltas > _MOST
+            if not is_one_of_many:
+                held += _bytes_below(entry)
+            if is_one_of_many or held > limit_bytes:
                 name = "/".join(entry.parts[-2:])
                 _log.debug("cleared %s", name, extra={"event": "cache_cleared"})
                 shutil.rmtree(entry, ignore_errors=True)
