@@ -1,12 +1,13 @@
 """What the caches of the cache folder have in common: names, the order of use, files that stay."""
 
+import fcntl
 import hashlib
 import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["is_since", "mark_used", "name_of", "newest_first", "sync"]
+__all__ = ["is_locked", "is_since", "mark_used", "name_of", "newest_first", "sync"]
 
 
 def name_of(key: str) -> str:
@@ -29,6 +30,18 @@ def is_since(entry: Path, since: float | None) -> bool:
         return since is not None and entry.stat().st_mtime >= since
     except OSError:
         return True
+
+
+def is_locked(path: Path) -> bool:
+    """Whether somebody is writing a half-made file: whoever does holds a lock on it."""
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def newest_first(folder: Path, is_entry: Callable[[Path], bool]) -> list[Path]:

@@ -4,13 +4,18 @@ One file `<key><suffix>` for each content, complete from the moment it has that 
 afterwards. What does not pass its own checksums is removed and made anew.
 """
 
-import fcntl
 import logging
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from anabranch_model_store.cache_entries import is_since, mark_used, name_of, newest_first
+from anabranch_model_store.cache_entries import (
+    is_locked,
+    is_since,
+    mark_used,
+    name_of,
+    newest_first,
+)
 from anabranch_wire.errors import AnabranchError, Unavailable
 
 __all__ = ["FileCache", "Verify"]
@@ -92,7 +97,7 @@ class FileCache:
                 if kept_bytes <= self._limit_bytes:
                     continue
                 _log.debug("cleared %s", place.name, extra={"event": "cache_cleared"})
-            elif _is_locked(place):
+            elif is_locked(place):
                 continue
             with suppress(OSError):
                 place.unlink()
@@ -106,18 +111,6 @@ class FileCache:
             _log.warning("a cached file is made anew: %s", error, extra={"event": "cache_damaged"})
             return False
         return True
-
-
-def _is_locked(place: Path) -> bool:
-    """Whether somebody writes a file: whoever does holds a lock on its temporary one."""
-    try:
-        with place.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
 
 
 @contextmanager

@@ -4,7 +4,6 @@ A folder for each version, by its identity; a file for each run, by the first an
 it. Files are complete from the moment they have their names, so threads and processes share them.
 """
 
-import fcntl
 import logging
 import re
 import threading
@@ -14,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from anabranch_model_store.cache_entries import mark_used, name_of, newest_first
+from anabranch_model_store.cache_entries import is_locked, mark_used, name_of, newest_first
 from anabranch_model_store.deltas.run_writing import RANGE_BYTES, RunHead, write_run
 from anabranch_model_store.deltas.runs import RunFile, RunTable
 from anabranch_model_store.deltas.targets import Run
@@ -159,7 +158,7 @@ class RunCache:
                 run = _run(path)
                 if run is not None:
                     runs.append(run)
-                elif not _is_locked(path):
+                elif not is_locked(path):
                     self._remove(path)
             there.update(run.path for run in runs)
             held = _held(runs)
@@ -245,15 +244,3 @@ def _stat(path: Path) -> tuple[int, float, float]:
         stat = path.stat()
         return stat.st_size, time.time() - stat.st_mtime, stat.st_mtime
     return 0, 0.0, 0.0
-
-
-def _is_locked(path: Path) -> bool:
-    """Whether somebody writes a file: whoever does holds a lock on it."""
-    try:
-        with path.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
