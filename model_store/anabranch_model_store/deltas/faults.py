@@ -35,7 +35,7 @@ class DeltaConflict(Conflict):
 
     def __init__(self, reason: DeltaReason, message: str) -> None:
         super().__init__(message)
-        self.reason = reason
+        self.reason: DeltaReason = reason
 
 
 class DeltaCorrupt(Corrupt):
@@ -47,7 +47,7 @@ class DeltaCorrupt(Corrupt):
 
     def __init__(self, reason: DeltaReason, message: str) -> None:
         super().__init__(message)
-        self.reason = reason
+        self.reason: DeltaReason = reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +88,12 @@ def fault_of(sequence: int, error: AnabranchError | OSError) -> Fault:
         text = f"delta {sequence}: cache folder: {error.strerror or error}"
         return Fault(sequence, _unavailable(error), Unavailable(text))
     text = f"delta {sequence}: {error.message}"
-    if isinstance(error, Unavailable):
-        return Fault(sequence, _unavailable(error), Unavailable(text))
     if isinstance(error, DeltaConflict):
         return Fault(sequence, error.reason, Conflict(text))
     if isinstance(error, DeltaCorrupt):
         return Fault(sequence, error.reason, Corrupt(text))
+    if isinstance(error, Unavailable):
+        return Fault(sequence, _unavailable(error), Unavailable(text))
     for kind, reason in _REASONS:
         if isinstance(error, kind):
             return Fault(sequence, reason, kind(text))
