@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -26,7 +27,8 @@ from anabranch_testing.written_deltas import (
     safetensors_bytes,
     store_target,
 )
-from anabranch_wire.delta import Base
+from anabranch_wire.delta import Base, encode
+from anabranch_wire.document_fields import ListedFile
 from anabranch_wire.errors import AnabranchError, Conflict, Corrupt, Unavailable, Unsupported
 
 Rows = dict[int, list[float] | None]
@@ -271,6 +273,19 @@ def test_any_deltas_make_what_they_make_one_by_one(
 
 
 # --- what is refused -----------------------------------------------------------------------------
+
+
+def test_what_deltas_say_of_files_that_nobody_reads_makes_no_number_too_large(shop: Shop) -> None:
+    first = shop.writer.write(1, emb({1: [1, 1]}))
+    vast = [ListedFile(path=f"{n}", bytes=2**63 - 1, sha256="0" * 64) for n in range(3)]
+    document = shop.writer.attempt(1).parent / "delta.json"
+    document.write_bytes(encode(msgspec.structs.replace(first, files=(*first.files, *vast))))
+    shop.writer.write(2, emb({2: [1, 1]}))
+
+    found = shop.apply(2)
+
+    assert found.target.snapshot.delta == 2
+    assert found.bytes == 2**63 - 1
 
 
 def test_a_gap_is_said_to_be_one(shop: Shop) -> None:

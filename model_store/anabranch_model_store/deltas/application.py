@@ -4,10 +4,10 @@ What is at fault is found before anything is changed, and deltas are applied up 
 runs; whatever else deltas bring goes to `further_changes`, which is imported where it is needed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from anabranch_model_store.deltas.delta_rows import changed_rows, changed_weights
 from anabranch_model_store.deltas.faults import Fault, fault_of, gap
@@ -26,6 +26,8 @@ __all__ = ["AppliedDeltas", "DeltaCaches", "DeltaPhase", "apply_deltas"]
 
 DeltaPhase = Literal["fetching", "verifying", "importing", "building", "comparing"]
 """Reading headers; reading files; making runs; making graphs; running golden requests."""
+
+_MOST: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,9 +294,10 @@ class _Attempt:
             self._further.append(delta)
         if self._building is not None:
             self._building.add(delta.sequence, rows, has_more)
-        self._upserts += sum(table.upserts for table in delta.tables)
-        self._deletes += sum(table.deletes for table in delta.tables)
-        self._bytes += sum(file.bytes for file in delta.files)
+        # What nobody reads is counted as the delta says it is, which may be anything.
+        self._upserts = _counted(self._upserts, (table.upserts for table in delta.tables))
+        self._deletes = _counted(self._deletes, (table.deletes for table in delta.tables))
+        self._bytes = _counted(self._bytes, (file.bytes for file in delta.files))
 
     def _keep(self) -> tuple[Run, ...]:
         """Return the runs of what was taken.
@@ -314,6 +317,11 @@ class _Attempt:
         applied = self._target.snapshot.delta
         runs = self._caches.runs.cover(self._target.identity, 1, applied)
         return runs if runs and runs[-1].last == applied else self._target.runs
+
+
+def _counted(before: int, more: Iterable[int]) -> int:
+    """Return a sum that messages can hold."""
+    return min(before + sum(more), _MOST)
 
 
 def _rows(name: str, table: StoreTable, changes: RowChanges) -> RunTable:
