@@ -26,10 +26,10 @@ def stage_run(run: RunFile, tables: int, change: Change) -> None:
     for one in run.tables:
         if one.table >= tables:
             raise Corrupt(f"{run.path.name}: rows of table {one.table}; the store has {tables}")
+        if len(one.deleted):  # first: where a table is full, they make room for what comes
+            change.erase(one.table, one.deleted)
         if len(one.keys):
             change.upsert(one.table, one.keys, one.values)
-        if len(one.deleted):
-            change.erase(one.table, one.deleted)
 
 
 def replay_run(run: RunFile, writer: StoreWriter, tables: int) -> None:
