@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import shutil
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -10,12 +11,14 @@ import pytest
 
 from anabranch_runtime.counters import Series
 from anabranch_server.administration import ActionRequest
+from anabranch_server.processes.plans import StatePlan
 from anabranch_server.supervisor.alterations import NoRoom
 from anabranch_server.supervisor.holds import Records
 from anabranch_server.supervisor.scrapes import reload_series
 from anabranch_testing.event_loops import on_loop
 from anabranch_testing.keepers import KeptServer, MemorySwitching, kept_server, write_version
 from anabranch_testing.published_deltas import write_delta
+from anabranch_testing.stand_ins import until
 from anabranch_wire.errors import InvalidInput, NotFound, Unavailable
 
 
@@ -53,6 +56,12 @@ def reloads(caplog: pytest.LogCaptureFixture, kind: str = "delta") -> list[tuple
         for line in map(vars, caplog.records)
         if line.get("event") == "reload" and line["kind"] == kind
     ]
+
+
+async def reach(server: KeptServer, expected: str) -> None:
+    """Wait until a model is where it goes in several turns, and has nothing left to do there."""
+    await until(lambda: snapshot(server) == expected)
+    await server.settled()
 
 
 async def pass_time(server: KeptServer, seconds: float) -> None:
@@ -390,6 +399,122 @@ async def test_rows_that_do_not_fit_are_reported_and_tried_again(root: Path, sta
         await pass_time(server, 11.0)
         assert snapshot(server) == "1+2"
         assert server.counts.reloads["m", "delta", "ok"] == 1
+
+
+def has_room_up_to(delta: int, tried: list[int]) -> Callable[[StatePlan | None], NoRoom | None]:
+    """Return what refuses rows of later deltas; `tried` gets those of the first version."""
+
+    def refuse(wanted: StatePlan | None) -> NoRoom | None:
+        if wanted is None:
+            return None
+        tried.append(wanted.versions[0].delta)
+        full = [one.version for one in wanted.versions if one.delta > delta]
+        return NoRoom("no room for 7 keys", full[0]) if full else None
+
+    return refuse
+
+
+@over_hours
+async def test_rows_that_do_not_fit_are_tried_again_later_each_time(
+    root: Path, state: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_version(root / "m", 1)
+    async with kept_server(root, state) as server:
+        tried: list[int] = []
+        server.switching.refuse = has_room_up_to(0, tried)
+        publish(root, 1, 1)
+        await server.look()
+        for wait_s, times in ((9.0, 1), (2.0, 2), (15.0, 2), (6.0, 3), (35.0, 3), (6.0, 4)):
+            await pass_time(server, wait_s)
+            assert tried == [1] * times
+        assert reloads(caplog) == [(1, 1, "failed", "store_full")]
+        assert server.admin.model("m").versions[0].last_error == "delta 1: no room for 7 keys"
+        server.switching.refuse = lambda wanted: None
+        await pass_time(server, 90.0)
+        assert snapshot(server) == "1+1"
+        assert server.admin.model("m").versions[0].last_error is None
+
+
+@over_hours
+async def test_a_start_whose_newest_delta_does_not_fit_serves_what_was_served_before(
+    root: Path, state: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_version(root / "m", 1)
+    publish(root, 1, 1, 2, 3)
+    async with kept_server(root, state) as server:
+        assert snapshot(server) == "1+3"
+    publish(root, 1, 4)
+    tried: list[int] = []
+    switching = MemorySwitching()
+    switching.refuse = has_room_up_to(3, tried)
+    async with kept_server(root, state, switching=switching, launch="two") as server:
+        assert (snapshot(server), tried) == ("1+3", [4, 3])
+        assert reloads(caplog) == [(1, 4, "failed", "store_full")]
+        model = server.admin.model("m")
+        assert model.last_error is not None
+        assert (model.last_error.version, model.last_error.delta) == (1, 4)
+        assert model.last_error.reason == "store_full"
+        await pass_time(server, 11.0)
+        assert tried == [4, 3, 4]
+        switching.refuse = lambda wanted: None
+        await pass_time(server, 21.0)
+        assert snapshot(server) == "1+4"
+
+
+@pytest.mark.parametrize("fits", [0, 1, 4, 7, 8])
+@on_loop
+async def test_a_start_without_a_record_finds_the_newest_delta_that_fits(
+    fits: int, root: Path, state: Path
+) -> None:
+    write_version(root / "m", 1)
+    publish(root, 1, *range(1, 10))
+    tried: list[int] = []
+    switching = MemorySwitching()
+    switching.refuse = has_room_up_to(fits, tried)
+    async with kept_server(root, state, switching=switching) as server:
+        await reach(server, f"1+{fits}" if fits else "1")
+        refused = f"delta {fits + 1}: no room for 7 keys"
+        await until(lambda: server.admin.model("m").versions[0].last_error == refused)
+        assert len(tried) < 12
+
+
+@on_loop
+async def test_what_came_while_a_server_was_down_is_served_as_far_as_it_fits(
+    root: Path, state: Path
+) -> None:
+    write_version(root / "m", 1)
+    publish(root, 1, 1, 2)
+    async with kept_server(root, state):
+        pass
+    publish(root, 1, 3, 4, 5, 6)
+    tried: list[int] = []
+    switching = MemorySwitching()
+    switching.refuse = has_room_up_to(4, tried)
+    async with kept_server(root, state, switching=switching, launch="two") as server:
+        assert tried[:2] == [6, 2]  # what was served is there again before anything else is tried
+        await reach(server, "1+4")
+        publish(root, 1, 7, replaces_from=1)
+        switching.refuse = lambda wanted: None
+        await server.look()
+        assert snapshot(server) == "1+7"
+
+
+@on_loop
+async def test_a_version_that_does_not_fit_holds_no_other_one_back(root: Path, state: Path) -> None:
+    for version in (1, 2):
+        write_version(root / "m", version)
+    (root / "m" / "serving.yaml").write_text("labels: {stable: 1}\n")
+    publish(root, 1, 1)
+    publish(root, 2, 1)
+
+    def refuse(wanted: StatePlan | None) -> NoRoom | None:
+        full = wanted is not None and any((n.version, n.delta) == (1, 1) for n in wanted.versions)
+        return NoRoom("no room for 7 keys", 1) if full else None
+
+    switching = MemorySwitching()
+    switching.refuse = refuse
+    async with kept_server(root, state, switching=switching) as server:
+        assert [(one.version, one.delta) for one in server.state().versions] == [(1, 0), (2, 1)]
 
 
 @over_hours

@@ -1,11 +1,13 @@
 """Rows of deltas as states name them: real stores, runs and transactions; workers are stand-ins."""
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from anabranch_model_store.deltas.targets import RowChanges
 from anabranch_runtime.shared_words import SharedWords
@@ -16,6 +18,7 @@ from anabranch_server.processes.messages import (
     Prepare,
 )
 from anabranch_server.processes.plans import GenerationPlan, RunPlan, StatePlan, VersionPlan
+from anabranch_server.supervisor.alterations import NoRoom
 from anabranch_server.supervisor.numbering import first_number
 from anabranch_server.supervisor.tables import TableAdministration
 from anabranch_testing.delta_runs import at_delta, marker_run, write_rows_run
@@ -497,6 +500,78 @@ async def test_a_successor_makes_the_rows_of_the_delta_that_is_served(tmp_path: 
 
         assert place == GenerationPlan(1, first_number(2) + 1, 2)
         assert markers(running, elder) == {4.0}
+
+
+# --- a table that may have no more keys ----------------------------------------------------------
+
+
+def full_version(folder: Path) -> VersionPlan:
+    """Return version 1, whose tables may have no more keys than they begin with."""
+    plan = marked_plan(folder, 1)
+    assert plan.store is not None
+    rooms = [msgspec.structs.replace(o, keys=ROWS, most_keys=ROWS) for o in plan.store.capacities]
+    store = msgspec.structs.replace(plan.store, capacities=tuple(rooms))
+    return msgspec.structs.replace(plan, store=store)
+
+
+def adding(
+    folder: Path, plan: VersionPlan, delta: int, count: int, deleted: NDArray[np.int64]
+) -> VersionPlan:
+    """Return a version one delta further, which brings `count` keys and deletes others."""
+    added = np.arange(count, dtype=np.int64) + 1000 * delta
+    rows = RowChanges(added, np.full((count, DIM), float(delta), np.float32), deleted)
+    run = write_rows_run(folder / "runs", delta, delta, {0: rows})
+    return msgspec.structs.replace(plan, delta=delta, runs=(*plan.runs, run), increment=run)
+
+
+def live_keys(running: Desk) -> int:
+    ((_, store),) = running.stores.stores("m")
+    return store.figures.tables[0].live_keys
+
+
+@on_loop
+async def test_a_delta_may_bring_as_many_keys_to_a_full_table_as_it_deletes(tmp_path: Path) -> None:
+    plan, deleted = full_version(tmp_path), keys(0)[:10]
+    async with desk(tmp_path) as running:
+        worker = await running.joined(0)
+        await served(running, worker, retaining(state_of(plan)))
+        for delta in range(1, 9):
+            plan = adding(tmp_path, plan, delta, 10, deleted)
+            deleted = np.arange(10, dtype=np.int64) + 1000 * delta
+            running.release(await running.switch(retaining(state_of(plan))))
+            await settled(running)
+        await running.stores.refresh()
+        assert live_keys(running) == ROWS
+    async with desk(tmp_path) as running:
+        await running.joined(0)
+        await running.switch(retaining(state_of(plan)))
+        await running.stores.refresh()
+        assert live_keys(running) == ROWS
+
+
+@on_loop
+async def test_rows_that_fit_nowhere_are_made_anew_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    full = full_version(tmp_path)
+    plan = adding(tmp_path, full, 1, 10, keys(0)[:0])
+    async with desk(tmp_path) as running:
+        worker = await running.joined(0)
+        with pytest.raises(NoRoom, match="room for 256 keys") as caught:
+            await running.switch(state_of(plan))
+        assert caught.value.version == 1
+        await served(running, worker, state_of(full))
+        with caplog.at_level(logging.INFO):
+            for _ in range(5):
+                with pytest.raises(NoRoom, match="room for 256 keys") as caught:
+                    await running.switch(state_of(plan))
+                assert caught.value.version == 1
+        events = [vars(line).get("event") for line in caplog.records]
+        assert events.count("store_renewed") == 1
+        plan = adding(tmp_path, plan, 2, 5, np.arange(10, dtype=np.int64) + 1000)
+        both = msgspec.structs.replace(full, delta=2, runs=plan.runs)
+        with pytest.raises(NoRoom):  # another way to get there is tried
+            await running.switch(state_of(both))
 
 
 # --- what is left ---------------------------------------------------------------------------------

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from anabranch_runtime.store import Capacity, Change, Segment, StoreFull
+from anabranch_runtime.store import Capacity, Change, Segment
+from anabranch_server.supervisor.alterations import NoRoom
 from anabranch_server.supervisor.store_replay import replayed
 from anabranch_testing.marked_rows import DIM, ROWS, TABLES, marked_plan, marking
 from anabranch_wire.errors import Unavailable
@@ -58,5 +59,5 @@ def test_keys_beyond_what_a_table_may_have_are_refused(segment: Segment) -> None
     assert writer.stats(0).live_keys == ROWS + 10
     assert [one.keys for one in room] == most
 
-    with pytest.raises(StoreFull, match=f"it has room for {ROWS + 10} keys"):
+    with pytest.raises(NoRoom, match=f"it has room for {ROWS + 10} keys"):
         replayed(segment, SMALL, most, [inserting(11)], None)

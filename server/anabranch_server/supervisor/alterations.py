@@ -11,7 +11,15 @@ __all__ = ["Alteration", "Growing", "NoRoom", "Rewriting"]
 
 
 class NoRoom(Unavailable):
-    """A change does not fit into the generation that it was meant for."""
+    """A change does not fit into the generation that it was meant for.
+
+    Attributes:
+        version: number of the version whose rows they are; None where that is not known.
+    """
+
+    def __init__(self, message: str, version: int | None = None) -> None:
+        super().__init__(message)
+        self.version = version
 
 
 @dataclass(frozen=True, slots=True, eq=False)

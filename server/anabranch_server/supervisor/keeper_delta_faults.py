@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from anabranch_server.load_failures import FailureReason
+from anabranch_server.supervisor.alterations import NoRoom
 from anabranch_server.supervisor.seen_deltas import NO_STOPS, SeenDeltas
 from anabranch_wire.errors import AnabranchError, DeadlineExceeded, Internal, TooLarge, Unavailable
 
@@ -53,6 +54,11 @@ class DeltaFault:
     def is_gap(self) -> bool:
         """Whether it is a delta that is missing."""
         return self.reason == "gap"
+
+    @property
+    def is_full(self) -> bool:
+        """Whether its tables may not have as many rows."""
+        return isinstance(self.error, NoRoom)
 
 
 class DeltaFaults:
@@ -131,10 +137,18 @@ class DeltaFaults:
         return min(said, key=lambda one: one.sequence, default=None)
 
     def passed(self, version: int, applied: int) -> None:
-        """A version is at a delta: what was in the way before that is not any more."""
+        """A version is served at a delta: what was in the way before that is not any more.
+
+        Where several together did not fit, some of those that are left may: they are tried at once.
+        """
         faults = self._faults.get(version, {})
         for sequence in [one for one in faults if one <= applied]:
             del faults[sequence]
+        following = faults.get(applied + 1)
+        if following is not None and following.is_full and following.upto > following.sequence:
+            for sequence, fault in faults.items():
+                if fault.is_full:
+                    faults[sequence] = replace(fault, retry_at_s=0.0)
         if not faults:
             self._faults.pop(version, None)
 

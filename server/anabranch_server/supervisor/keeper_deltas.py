@@ -105,7 +105,6 @@ class DeltaSteps:
         except AnabranchError as error:
             return None, await self._note(version, plan.delta + 1, upto, error, None)
         at = applied.version.delta
-        self._faults.passed(plan.version, at)
         said: AnabranchError | None = None
         if applied.fault is not None:
             fault = applied.fault

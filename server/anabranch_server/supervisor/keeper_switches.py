@@ -98,6 +98,8 @@ class Switches:
             self.leaving = frozenset()
         self.state, self.intent, self._refused = state, intent, None
         shelf.switch(state, past)
+        for plan in fresh:
+            self._reports.delta_faults.passed(plan.version, plan.delta)
         if state is None:
             self._reports.gone()
         else:
@@ -117,6 +119,12 @@ class Switches:
         What they lack is the newest version, or, where they have them all, deltas: whose fault it
         is of many nobody knows, and what follows may make up for it, so they are tried again.
         """
+        if isinstance(error, NoRoom):
+            full = [plan for plan in fresh if error.version in (None, plan.version) and plan.delta]
+            for plan in full:
+                self._hold_against_deltas(plan, error)
+            if full:
+                return error
         new = [plan for plan in fresh if plan.version not in moved]
         if not new and moved:
             for plan in fresh:
@@ -133,12 +141,24 @@ class Switches:
         return error
 
     def _hold_against_deltas(self, plan: VersionPlan, error: AnabranchError) -> None:
-        """Deltas could not be switched to: what workers have of the version is good still."""
-        before = self.shelf.in_memory[plan.version].plan.delta
+        """Deltas could not be switched to: what workers have of the version is good still.
+
+        Where they have none it comes up at what was served last, or at less. The rows of how many
+        deltas do not fit is found by halves.
+        """
+        known = self.shelf.in_memory.get(plan.version)
+        recorded = self.recorded.get(plan.version, plan.delta)
+        if known is None and recorded < plan.delta:
+            first = recorded + 1
+        else:
+            before = 0 if known is None else known.plan.delta
+            first = min(before + 1, plan.delta)
+            if isinstance(error, NoRoom) and before < plan.delta:
+                first = (before + plan.delta) // 2 + 1
         is_full = isinstance(error, NoRoom | TooLarge)
         self._reports.delta_failed(
             plan.version,
-            min(before + 1, plan.delta),
+            first,
             plan.delta,
             error,
             "store_full" if is_full else failure_reason(error),

@@ -83,8 +83,6 @@ async def made_anew(
         except OSError as error:
             text = f"the tables cannot be made anew: {error.strerror}"
             raise Unavailable(text) from None
-        except StoreFull as error:
-            raise NoRoom(error.message) from None
         return writer, tuple(room)
 
     return await in_thread(make)

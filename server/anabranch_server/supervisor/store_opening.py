@@ -51,6 +51,7 @@ def open_store(
         fills: what has changed since the segment was made.
 
     Raises:
+        NoRoom: what `fills` change is more than the tables may have.
         TooLarge: there is no memory for it; the message has the numbers.
         Unavailable: the segment is gone.
         Corrupt, Unsupported: the segment is damaged, or of a newer release.

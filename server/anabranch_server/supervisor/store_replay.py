@@ -5,6 +5,7 @@ from typing import Final
 
 from anabranch_runtime.store import Capacity, Segment, SegmentTable, StoreFull, StoreWriter
 from anabranch_runtime.store import Change as RowChange
+from anabranch_server.supervisor.alterations import NoRoom
 from anabranch_server.supervisor.store_sizes import check_room, generation_bytes, less
 from anabranch_wire.plan import MAX_ROWS
 
@@ -36,7 +37,7 @@ def replayed(
 
     Raises:
         TooLarge: there is no memory for it.
-        StoreFull: what changes is more than the tables may have.
+        NoRoom: what changes is more than the tables may have.
         AnabranchError: what `fills` raise.
         OSError: there is no memory to be had.
     """
@@ -49,7 +50,7 @@ def replayed(
             left = less(available_bytes, generation_bytes(segment.tables, capacities))
             wider = _doubled(segment.tables, capacities, most_keys)
             if is_fresh and wider == capacities:
-                raise full
+                raise NoRoom(full.message)
             capacities = wider
             check_room(segment.tables, capacities, left)
             growth = writer.grow(capacities)

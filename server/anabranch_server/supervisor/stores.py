@@ -32,6 +32,7 @@ from anabranch_server.supervisor.participants import Draft
 from anabranch_server.supervisor.store_coming import Fill
 from anabranch_server.supervisor.store_deltas import following
 from anabranch_server.supervisor.store_growth import is_short
+from anabranch_server.supervisor.store_refusals import Refusals
 from anabranch_server.supervisor.store_room import Decide, StoreRoom, Switcher
 from anabranch_server.supervisor.version_store import VersionStore
 from anabranch_wire.errors import NotFound, TooLarge, Unavailable
@@ -63,12 +64,14 @@ class _Model:
         epochs: published epoch that may still be read -> generations that it reads.
         wanted: stores of the switch at work.
         pending: generations that it hands out.
+        refusals: what did not fit.
     """
 
     stores: dict[_Key, VersionStore] = field(default_factory=dict)
     epochs: dict[int, tuple[GenerationPlan, ...]] = field(default_factory=dict)
     wanted: frozenset[_Key] = frozenset()
     pending: tuple[GenerationPlan, ...] = ()
+    refusals: Refusals = field(default_factory=Refusals)
 
 
 class Stores:
@@ -128,7 +131,11 @@ class Stores:
         model.wanted = frozenset(map(_key, versions))
         try:
             for version in versions:
-                await self._obtain(model, version)
+                try:
+                    await self._obtain(model, version)
+                except NoRoom as error:
+                    model.refusals.note(version, error)
+                    raise NoRoom(error.message, version.version) from None
             if draft.alteration is not None:
                 await self._alter(model, versions, draft.alteration)
         except BaseException:
@@ -276,6 +283,8 @@ class Stores:
                 await store.stage(version.delta, self._fills(plan, runs))
                 return
             except NoRoom as error:
+                if (refused := model.refusals.of(version)) is not None:
+                    raise refused from None
                 _log.info(
                     "model %s: the rows of version %d are made anew: %s",
                     version.model,

@@ -96,6 +96,7 @@ class VersionStore:
             delta: that its rows are at then.
 
         Raises:
+            NoRoom: what `fills` change is more than the tables may have.
             TooLarge: there is no memory for it; the message has the numbers.
             Unavailable: the segment is gone.
             Corrupt, Unsupported: the segment is damaged, or of a newer release.
