@@ -4,13 +4,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from anabranch_model_store.deltas.targets import RowChanges
-from anabranch_runtime.store import Capacity, Change, Segment, StoreWriter
+from anabranch_runtime.store import Capacity, Change, Segment, StoreFull, StoreWriter
 from anabranch_server.processes.plans import RunPlan, StorePlan
-from anabranch_server.supervisor.delta_fills import run_fills
+from anabranch_server.supervisor.delta_fills import net_fill, run_fills
 from anabranch_testing.delta_runs import marker_run, write_rows_run
-from anabranch_testing.marked_rows import DIM, keys, marked_plan
+from anabranch_testing.marked_rows import DIM, ROWS, keys, marked_plan
 from anabranch_wire.errors import Corrupt, InvalidInput, Unavailable
 
 
@@ -116,3 +118,73 @@ def test_a_file_of_other_deltas_or_tables_is_refused(
     narrow = RowChanges(keys(0)[:1], np.zeros((1, DIM - 1), np.float32), np.empty(0, np.int64))
     with pytest.raises(InvalidInput):
         change(writer, store, write_rows_run(tmp_path, 5, 5, {0: narrow}))
+
+
+def test_in_the_end_keys_that_a_later_run_deletes_need_no_room(
+    tmp_path: Path, store: StorePlan
+) -> None:
+    room = [Capacity(one.arena_rows, ROWS + 2) for one in store.capacities]
+    writer = StoreWriter.create(Segment.open(Path(store.segment)), room)
+    many = np.arange(10, 30, dtype=np.int64)
+    none = np.empty((0, DIM), np.float32)
+    runs = [
+        write_rows_run(
+            tmp_path, 1, 1,
+            {0: RowChanges(many, np.ones((20, DIM), np.float32), many[:0])},
+        ),
+        write_rows_run(tmp_path, 2, 2, {0: RowChanges(many[:0], none, many[2:])}),
+    ]  # fmt: skip
+    first, _ = run_fills(store, runs)
+    with writer.begin() as change, pytest.raises(StoreFull):
+        first(change)
+
+    with writer.begin() as change:
+        net_fill(store, runs)(change)
+        change.apply()
+
+    assert writer.generation.rows(0, many, change.version)[1].tolist() == [True] * 2 + [False] * 18
+
+
+_KEYS = st.sets(st.integers(-3, 12), max_size=12)
+
+
+@settings(max_examples=30)
+@given(told=st.lists(st.tuples(_KEYS, _KEYS), min_size=1, max_size=5))
+def test_in_the_end_runs_change_what_they_do_one_after_the_other(
+    told: list[tuple[set[int], set[int]]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("runs")
+    plan = marked_plan(folder, 1).store
+    assert plan is not None
+    runs = []
+    for delta, (keys_of, deleted) in enumerate(told, 1):
+        changed = np.array(sorted(keys_of), np.int64)
+        values = np.full((len(changed), DIM), float(delta), np.float32)
+        gone = np.array(sorted(deleted - keys_of), np.int64)
+        runs.append(write_rows_run(folder, delta, delta, {0: RowChanges(changed, values, gone)}))
+    asked = np.arange(-3, 13)
+    found = []
+    for fills in (run_fills(plan, runs), [net_fill(plan, runs)]):
+        room = [Capacity(one.arena_rows, one.keys) for one in plan.capacities]
+        writer = StoreWriter.create(Segment.open(Path(plan.segment)), room)
+        with writer.begin() as change:
+            for fill in fills:
+                fill(change)
+            change.apply()
+        values, there = writer.generation.rows(0, asked, change.version)
+        found.append((values[there].tolist(), there.tolist()))
+    assert found[0] == found[1]
+
+
+def test_in_the_end_a_damaged_run_changes_nothing(
+    tmp_path: Path, store: StorePlan, writer: StoreWriter
+) -> None:
+    runs = [marker_run(tmp_path, 1), marker_run(tmp_path, 2)]
+    file = Path(runs[0].path)
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+    with writer.begin() as change, pytest.raises(Corrupt):
+        net_fill(store, runs)(change)
+    with writer.begin() as change, pytest.raises(Corrupt, match="expected deltas 2 to 2"):
+        net_fill(store, [RunPlan(runs[0].path, 2, 2)])(change)

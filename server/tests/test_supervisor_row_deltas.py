@@ -550,7 +550,7 @@ async def test_a_delta_may_bring_as_many_keys_to_a_full_table_as_it_deletes(tmp_
 
 
 @on_loop
-async def test_rows_that_fit_nowhere_are_made_anew_once(
+async def test_rows_that_fit_nowhere_are_made_anew_once_until_a_delta_takes_others_away(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     full = full_version(tmp_path)
@@ -568,10 +568,16 @@ async def test_rows_that_fit_nowhere_are_made_anew_once(
                 assert caught.value.version == 1
         events = [vars(line).get("event") for line in caplog.records]
         assert events.count("store_renewed") == 1
-        plan = adding(tmp_path, plan, 2, 5, np.arange(10, dtype=np.int64) + 1000)
-        both = msgspec.structs.replace(full, delta=2, runs=plan.runs)
-        with pytest.raises(NoRoom):  # another way to get there is tried
-            await running.switch(state_of(both))
+        gone = np.arange(10, dtype=np.int64) + 1000
+        plan = adding(tmp_path, plan, 2, 5, np.concatenate([gone, keys(0)[:5]]))
+        await running.switch(state_of(msgspec.structs.replace(plan, increment=None)))
+        await running.stores.refresh()
+        assert live_keys(running) == ROWS
+    async with desk(tmp_path) as running:
+        await running.joined(0)
+        await running.switch(state_of(plan))
+        await running.stores.refresh()
+        assert live_keys(running) == ROWS
 
 
 # --- what is left ---------------------------------------------------------------------------------

@@ -7,7 +7,23 @@ from anabranch_runtime.store import Capacity, Change, SegmentTable, StoreWriter
 from anabranch_wire.errors import Corrupt
 from anabranch_wire.plan import MAX_ROWS
 
-__all__ = ["replay_run", "rooms_for", "stage_run"]
+__all__ = ["check_run", "replay_run", "rooms_for", "stage_run"]
+
+
+def check_run(run: RunFile, tables: int) -> None:
+    """Check all of a run before anything of it is put into a change.
+
+    Args:
+        run: whose file is whole.
+        tables: that the store has.
+
+    Raises:
+        Corrupt: it is damaged, or is for another store.
+    """
+    run.verify()
+    for one in run.tables:
+        if one.table >= tables:
+            raise Corrupt(f"{run.path.name}: rows of table {one.table}; the store has {tables}")
 
 
 def stage_run(run: RunFile, tables: int, change: Change) -> None:
@@ -22,10 +38,8 @@ def stage_run(run: RunFile, tables: int, change: Change) -> None:
         Corrupt: it is damaged, or is for another store.
         InvalidInput, StoreFull: the store cannot take it.
     """
-    run.verify()
+    check_run(run, tables)
     for one in run.tables:
-        if one.table >= tables:
-            raise Corrupt(f"{run.path.name}: rows of table {one.table}; the store has {tables}")
         if len(one.deleted):  # first: where a table is full, they make room for what comes
             change.erase(one.table, one.deleted)
         if len(one.keys):

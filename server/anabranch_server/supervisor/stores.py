@@ -25,7 +25,7 @@ from anabranch_server.processes.plans import (
     VersionPlan,
 )
 from anabranch_server.supervisor.alterations import Alteration, Growing, NoRoom, Rewriting
-from anabranch_server.supervisor.delta_fills import run_fills
+from anabranch_server.supervisor.delta_fills import net_fill, run_fills
 from anabranch_server.supervisor.effects import Change
 from anabranch_server.supervisor.numbering import first_number
 from anabranch_server.supervisor.participants import Draft
@@ -263,16 +263,20 @@ class Stores:
         plan, store = version.store, model.stores.get(_key(version))
         assert plan is not None, "asked for versions with a store alone"
         if store is None:
-            model.stores[_key(version)] = await self._in_memory(
-                lambda: VersionStore.create(
+
+            async def create(fills: Sequence[Fill]) -> None:
+                model.stores[_key(version)] = await VersionStore.create(
                     plan,
                     version.version,
                     self._next(),
                     self._base,
                     self._available_bytes(),
-                    self._fills(plan, version.runs),
+                    fills,
                     delta=version.delta,
                 )
+
+            await self._with_room(
+                lambda fills: self._in_memory(lambda: create(fills)), plan, version.runs
             )
             return
         if store.at(version.delta) is not None:
@@ -280,7 +284,7 @@ class Stores:
         runs = following(version, store.delta)
         if runs is not None:
             try:
-                await store.stage(version.delta, self._fills(plan, runs))
+                await self._with_room(lambda fills: store.stage(version.delta, fills), plan, runs)
                 return
             except NoRoom as error:
                 if (refused := model.refusals.of(version)) is not None:
@@ -292,14 +296,27 @@ class Stores:
                     error.message,
                     extra={"event": "store_renewed", "model": version.model},
                 )
-        await self._in_memory(
-            lambda: store.renew(
-                version.delta,
-                self._fills(plan, version.runs),
-                self._next(),
-                self._available_bytes(),
-            )
+
+        async def renew(fills: Sequence[Fill]) -> None:
+            await store.renew(version.delta, fills, self._next(), self._available_bytes())
+
+        await self._with_room(
+            lambda fills: self._in_memory(lambda: renew(fills)), plan, version.runs
         )
+
+    async def _with_room(
+        self,
+        change: Callable[[Sequence[Fill]], Awaitable[None]],
+        plan: StorePlan,
+        runs: Sequence[RunPlan],
+    ) -> None:
+        """Change rows by runs; where they do not fit one after the other, by all at once."""
+        try:
+            await change(self._fills(plan, runs))
+        except NoRoom:
+            if len(runs) < 2:
+                raise
+            await change([net_fill(plan, runs)])
 
     async def _in_memory(self, make: Callable[[], Awaitable[T]]) -> T:
         """Make what takes memory; waits for memory that others are about to give back."""
