@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anabranch_model_store.deltas.compaction import Compactor, next_merge
+from anabranch_model_store.deltas.lineages import lineage_name, marks_of
 from anabranch_model_store.deltas.run_cache import RunCache
 from anabranch_model_store.deltas.run_writing import RunHead
 from anabranch_model_store.deltas.runs import RunFile, RunTable, sorted_rows
@@ -86,30 +87,44 @@ def compactor(cache: RunCache) -> Iterator[Compactor]:
     made.close()
 
 
-def put(cache: RunCache, numbers: range) -> None:
-    for number in numbers:
-        cache.put(RunHead(IDENTITY, number, number), [[rows(number)]])
+def put(cache: RunCache, numbers: range, mark: int = 7) -> list[Run]:
+    """Keep a run for each delta."""
+    heads = [RunHead(IDENTITY, n, n, marks=marks_of([(n, mark)])) for n in numbers]
+    return [cache.put(head, [[rows(head.last)]]) for head in heads]
+
+
+def cover(cache: RunCache, last: int) -> tuple[Run, ...]:
+    return cache.cover(IDENTITY, 1, last, lambda run, marks, last: True)
 
 
 def spans(cache: RunCache, last: int) -> list[tuple[int, int]]:
-    return [(run.first, run.last) for run in cache.cover(IDENTITY, 1, last)]
+    return [(run.first, run.last) for run in cover(cache, last)]
 
 
 def test_merged_runs_appear_in_the_cache(cache: RunCache, compactor: Compactor) -> None:
-    put(cache, range(1, 68))
-    compactor.offer(IDENTITY, 67)
+    compactor.offer(IDENTITY, put(cache, range(1, 68)))
     compactor.settle()
 
     assert spans(cache, 67) == [(1, 64), (65, 65), (66, 66), (67, 67)]
-    (table,) = RunFile.open(cache.cover(IDENTITY, 1, 64)[0].path).tables
+    (table,) = RunFile.open(cover(cache, 64)[0].path).tables
     assert table.keys.tolist() == list(range(65))
     assert table.values[0, 0] == 64
 
 
+def test_only_runs_of_what_was_applied_are_merged(cache: RunCache, compactor: Compactor) -> None:
+    put(cache, range(1, 9), mark=1)
+    own = put(cache, range(1, 9), mark=2)
+    compactor.offer(IDENTITY, own)
+    compactor.settle()
+
+    (run,) = cover(cache, 8)
+    assert RunFile.open(run.path).marks["mark"].tolist() == [2] * 8
+
+
 def test_nothing_is_merged_while_it_is_held_up(cache: RunCache, compactor: Compactor) -> None:
-    put(cache, range(1, 9))
+    runs = put(cache, range(1, 9))
     with compactor.held_up():
-        compactor.offer(IDENTITY, 8)
+        compactor.offer(IDENTITY, runs)
         settled = threading.Thread(target=compactor.settle)
         settled.start()
         settled.join(0.2)
@@ -122,29 +137,30 @@ def test_nothing_is_merged_while_it_is_held_up(cache: RunCache, compactor: Compa
 
 def test_an_end_gives_up_what_is_at_work(cache: RunCache) -> None:
     compactor = Compactor(cache)
-    put(cache, range(1, 9))
+    runs = put(cache, range(1, 9))
     held = compactor.held_up()
     with held:
-        compactor.offer(IDENTITY, 8)
+        compactor.offer(IDENTITY, runs)
         compactor.close()
     assert len(spans(cache, 8)) == 8
-    assert not list(cache.cover(IDENTITY, 1, 8)[0].path.parent.glob(".run-*"))
+    assert not list(cover(cache, 8)[0].path.parent.glob(".run-*"))
 
 
 def test_runs_that_cannot_be_merged_are_left_for_the_next_time(
     cache: RunCache, compactor: Compactor, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    put(cache, range(1, 9))
+    runs = put(cache, range(1, 9))
     (folder,) = (tmp_path / "deltas").iterdir()
-    hindrance = folder / "00000001-00000008.run"
+    marks = marks_of([(number, 7) for number in range(1, 9)])
+    hindrance = folder / f"00000001-00000008-{lineage_name(marks)}.run"
     hindrance.mkdir()
     (hindrance / "x").touch()
-    compactor.offer(IDENTITY, 8)
+    compactor.offer(IDENTITY, runs)
     compactor.settle()
     assert "runs stay as they are" in caplog.text
     (hindrance / "x").unlink()
     hindrance.rmdir()
-    compactor.offer(IDENTITY, 8)
+    compactor.offer(IDENTITY, runs)
     compactor.settle()
     assert spans(cache, 8) == [(1, 8)]
 
@@ -152,13 +168,13 @@ def test_runs_that_cannot_be_merged_are_left_for_the_next_time(
 def test_what_a_killed_process_left_is_cleared_and_made_again(
     cache: RunCache, compactor: Compactor, tmp_path: Path
 ) -> None:
-    put(cache, range(1, 9))
+    runs = put(cache, range(1, 9))
     code = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
         "from anabranch_model_store.deltas.run_cache import RunCache\n"
         "cache = RunCache(Path(sys.argv[1]), 1)\n"
-        "runs = cache.cover(sys.argv[2], 1, 8)\n"
+        "runs = cache.cover(sys.argv[2], 1, 8, lambda *_: True)\n"
         "cache.merge(sys.argv[2], runs, lambda: os.kill(os.getpid(), signal.SIGKILL))\n"
     )
     folder = tmp_path / "deltas"
@@ -168,7 +184,7 @@ def test_what_a_killed_process_left_is_cleared_and_made_again(
 
     cache.prune([])
     assert not list(folder.glob("*/.run-*"))
-    compactor.offer(IDENTITY, 8)
+    compactor.offer(IDENTITY, runs)
     compactor.settle()
     assert spans(cache, 8) == [(1, 8)]
     assert os.access(folder, os.R_OK)

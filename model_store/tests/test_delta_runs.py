@@ -8,13 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from anabranch_model_store.deltas.lineages import marks_of
 from anabranch_model_store.deltas.run_writing import RunHead, write_run
 from anabranch_model_store.deltas.runs import HEADER, RunFile, RunTable, sorted_rows
 from anabranch_model_store.deltas.targets import RowChanges
 from anabranch_wire.errors import AnabranchError, Corrupt, Unavailable, Unsupported
 
 IDENTITY = "sha256:" + "5b" * 32
-HEAD = RunHead(IDENTITY, 3, 17, (4, 9))
+MARKS = marks_of([(3, 2**64 - 1), (4, 5), (9, 0), (17, 6)])
+HEAD = RunHead(IDENTITY, 3, 17, (4, 9), MARKS)
 
 Rows = dict[int, float | None]
 """Key -> first number of its row; None where it is deleted."""
@@ -60,6 +62,7 @@ def test_a_run_says_what_was_written(tmp_path: Path) -> None:
     run = written(tmp_path, [[table(2, {7: 1.5, -1: 2.5, 9: None}), table(0, {3: None}, dim=5)]])
 
     assert (run.first, run.last, run.identity, run.others) == (3, 17, IDENTITY, (4, 9))
+    assert run.marks.tolist() == MARKS.tolist()
     assert run.bytes == run.path.stat().st_size
     assert run.rows == 4
     assert [(one.table, one.dim) for one in run.tables] == [(0, 5), (2, 3)]
@@ -148,7 +151,7 @@ def test_giving_up_leaves_nothing_behind(tmp_path: Path) -> None:
 def test_every_flipped_bit_is_noticed(tmp_path: Path) -> None:
     run = written(tmp_path, [[table(1, {5: 1.0, 6: 2.0, 8: None})]])
     data = run.path.read_bytes()
-    used = {*range(HEADER.itemsize + 64 + 8)}
+    used = {*range(HEADER.itemsize + 64 + 8 + MARKS.nbytes)}
     for one in run.tables:
         for array in (one.keys, one.values, one.deleted):
             at = data.index(array.tobytes(), HEADER.itemsize + 64)
@@ -173,12 +176,13 @@ def test_every_cut_is_noticed(tmp_path: Path) -> None:
             RunFile.open(path)
 
 
-def test_a_newer_format_is_said_to_be_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [1, 3])
+def test_another_format_is_said_to_be_one(tmp_path: Path, number: int) -> None:
     run = written(tmp_path, [])
     data = bytearray(run.path.read_bytes())
-    data[12] = 2
+    data[12] = number
     run.path.write_bytes(data)
-    with pytest.raises(Unsupported, match="format 2; this release reads 1"):
+    with pytest.raises(Unsupported, match=f"format {number}; this release reads 2"):
         RunFile.open(run.path)
 
 

@@ -4,19 +4,21 @@ import os
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from anabranch_model_store.deltas.weight_states import WeightState, WeightStates
+from anabranch_model_store.deltas.weight_states import MadeOf, WeightState, WeightStates
 
 IDENTITY = "sha256:" + "ab" * 32
 
 
 def state(folder: Path, delta: int, *, has_weights: bool = True) -> WeightState:
     """Return a state whose weights are there."""
+    made = MadeOf(delta=delta, mark="0123456789abcdef")
     if not has_weights:
-        return WeightState(delta=delta, weights=None, items=(delta,))
+        return WeightState(delta=delta, weights=None, items=(delta,), made_of=(made,))
     path = folder / f"{delta}.safetensors"
     path.touch()
-    return WeightState(delta=delta, weights=str(path))
+    return WeightState(delta=delta, weights=str(path), made_of=(made,))
 
 
 @pytest.fixture
@@ -42,6 +44,43 @@ def test_a_state_without_its_weights_is_passed_over(states: WeightStates, tmp_pa
     states.note(new)
     (tmp_path / "5.safetensors").unlink()
     assert states.newest(9) == old
+
+
+def test_a_state_of_other_deltas_is_passed_over(states: WeightStates, tmp_path: Path) -> None:
+    old, new = state(tmp_path, 3), state(tmp_path, 5)
+    states.note(old)
+    states.note(new)
+    assert new.marks == ((5, 0x0123456789ABCDEF),)
+    assert states.newest(9, lambda one: (5, 0x0123456789ABCDEF) not in one.marks) == old
+    assert states.newest(9, lambda one: False) is None
+
+
+def test_a_state_names_the_newest_of_many_deltas(states: WeightStates, tmp_path: Path) -> None:
+    made_of = tuple(MadeOf(delta=number, mark="0" * 16) for number in range(1, 101))
+    states.note(replace(state(tmp_path, 100), made_of=made_of))
+    found = states.newest(100)
+    assert found is not None
+    assert found.made_of == made_of[-32:]
+
+
+@pytest.mark.parametrize(
+    ("found", "instead"),
+    [
+        ("0123456789abcdef", "0123456789abcdeg"),
+        ("0123456789abcdef", "0123"),
+        ('"made_of"', '"made_off"'),
+        ('"format": 2', '"format": 1'),
+    ],
+)
+def test_states_that_do_not_say_what_they_are_made_of_are_none(
+    states: WeightStates, tmp_path: Path, found: str, instead: str
+) -> None:
+    states.note(state(tmp_path, 3))
+    (file,) = (tmp_path / "states").iterdir()
+    text = file.read_text().replace('"format":2', '"format": 2')
+    assert found in text
+    file.write_text(text.replace(found, instead))
+    assert states.newest(9) is None
 
 
 def test_only_the_newest_states_stay(states: WeightStates, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import pytest
 
 from anabranch_model_store.deltas.origins import LocalOrigin
 from anabranch_model_store.deltas.runs import RunFile
+from anabranch_model_store.deltas.weight_files import read_weights
 from anabranch_server.loader.applying import DeltaDesk
 from anabranch_server.loader.building import GraphBuilder
 from anabranch_server.loader.examination import examine
@@ -206,6 +208,35 @@ def test_after_a_restart_only_what_came_since_the_last_weights_is_read(shop: Sho
     assert weights_later.fault is None
     assert weights_later.version.cut == step_by_step.version.cut
     assert weights_later.version.updates == step_by_step.version.updates
+
+
+@pytest.mark.parametrize("replaced", [1, 2, 3])
+def test_after_a_restart_weights_are_those_of_the_deltas_that_are_published_now(
+    shop: Shop, replaced: int
+) -> None:
+    names = ("b", "w", "v")
+
+    def publish(number: int, value: float) -> None:
+        dense = {names[number - 1]: np.full(SHAPES[names[number - 1]], value, np.float32)}
+        shop.writer.write(number, items([number], value), dense=dense)
+
+    plan = shop.plan
+    for number in (1, 2, 3):
+        publish(number, number)
+        plan = shop.apply(plan, number).version
+    shutil.rmtree(shop.writer.attempt(replaced).parent)
+    shop.writer.attempt_name = "f" * 16
+    publish(replaced, 9.0)
+
+    for number in (3, 2):  # all of them, and a rollback
+        after = shop.apply(shop.load(), number).version
+        assert after.updates is not None
+        assert after.updates.weights is not None
+        weights = read_weights(Path(after.updates.weights))
+        found = {name: float(array.flat[0]) for name, array in weights.items()}
+        expected = {n: 9.0 if n == replaced else float(n) for n in range(1, number + 1)}
+        assert found == {names[n - 1]: value for n, value in expected.items()}
+        assert changed(*after.runs) == expected
 
 
 def test_damaged_weights_are_made_again_from_the_deltas(shop: Shop) -> None:

@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 from anabranch_model_store.deltas.delta_rows import changed_rows, changed_weights
 from anabranch_model_store.deltas.faults import Fault, fault_of, gap
+from anabranch_model_store.deltas.lineages import Marks, is_published, mark_of, newest_of
 from anabranch_model_store.deltas.origins import Origin
 from anabranch_model_store.deltas.published import Published, Stopped, last_items
 from anabranch_model_store.deltas.run_building import RunBuilding
@@ -18,7 +19,7 @@ from anabranch_model_store.deltas.run_cache import RunCache
 from anabranch_model_store.deltas.runs import RunFile, RunTable, sorted_rows
 from anabranch_model_store.deltas.store_tables import StoreTable, StoreTables
 from anabranch_model_store.deltas.targets import DeltaTarget, RowChanges, Run
-from anabranch_model_store.deltas.weight_states import WeightState, WeightStates
+from anabranch_model_store.deltas.weight_states import MadeOf, WeightState, WeightStates
 from anabranch_wire.delta import Delta
 from anabranch_wire.errors import AnabranchError, Unavailable
 
@@ -28,6 +29,8 @@ DeltaPhase = Literal["fetching", "verifying", "importing", "building", "comparin
 """Reading headers; reading files; making runs; making graphs; running golden requests."""
 
 _MOST: Final = 2**63 - 1
+_LOOKED_AT: Final = 256
+"""Of the deltas that cached runs are made of, the newest whose delta.json is read again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +108,6 @@ def apply_deltas(
                 return AppliedDeltas(target, fault=attempt.fault)
             return attempt.result(reached)
         except Stopped as stop:
-            # Another delta may take its number; what was made of this one is not for it.
-            caches.runs.forget(target.identity, target.snapshot.delta, stop.fault.sequence)
             if (lost := target.lost_file) is not None:
                 text = f"{lost.name}, which the version is made of, has gone from the cache folder"
                 fault = fault_of(stop.fault.sequence, Unavailable(text))
@@ -218,7 +219,7 @@ class _Attempt:
         if self._building is None:
             self._take_base(last)
             return applied if self._base is None else self._base.delta
-        runs = self._caches.runs.cover(self._target.identity, applied + 1, last)
+        runs = self._caches.runs.cover(self._target.identity, applied + 1, last, self._is_meant)
         if runs:
             self._take_base(runs[-1].last)
         for run in runs:
@@ -237,9 +238,18 @@ class _Attempt:
         graphs = self._target.graphs
         if self._target.snapshot.delta or graphs is None or graphs.weights is not None:
             return
-        self._base = self._states.newest(last)
+        self._base = self._states.newest(last, self._is_state_meant)
         if self._base is not None:
             self._further += [self._known(number) for number in self._base.items]
+
+    def _is_meant(self, run: Run, marks: Marks, last: int) -> bool:
+        """Whether a run is of what is published now, as far as that is looked at."""
+        newest = newest_of(marks, last - _LOOKED_AT + 1)
+        return bool(len(marks)) and is_published(newest, self._published)
+
+    def _is_state_meant(self, state: WeightState) -> bool:
+        """Likewise, of what deltas have brought beside rows."""
+        return is_published(state.marks, self._published)
 
     def _known(self, number: int) -> Delta:
         """Return a delta that was applied before.
@@ -264,7 +274,16 @@ class _Attempt:
         weights = None if made.graphs is None else made.graphs.weights
         path = None if weights is None else str(weights)
         last = tuple(delta.sequence for delta in last_items(items))
-        self._states.note(WeightState(delta=reached, weights=path, items=last))
+        made_of = {one.delta: one for one in (() if state is None else state.made_of)}
+        made_of |= {one.sequence: MadeOf.of(one) for one in self._further}
+        self._states.note(
+            WeightState(
+                delta=reached,
+                weights=path,
+                items=last,
+                made_of=tuple(made_of[number] for number in sorted(made_of)),
+            )
+        )
 
     def _take(self, delta: Delta, *, is_last: bool) -> None:
         """Take a delta.
@@ -293,7 +312,7 @@ class _Attempt:
         if has_more:
             self._further.append(delta)
         if self._building is not None:
-            self._building.add(delta.sequence, rows, has_more)
+            self._building.add(delta.sequence, mark_of(delta), rows, has_more)
         # What nobody reads is counted as the delta says it is, which may be anything.
         self._upserts = _counted(self._upserts, (table.upserts for table in delta.tables))
         self._deletes = _counted(self._deletes, (table.deletes for table in delta.tables))
@@ -315,7 +334,7 @@ class _Attempt:
     def _runs_before(self) -> tuple[Run, ...]:
         """Return the runs of what was applied before, as long as they have become meanwhile."""
         applied = self._target.snapshot.delta
-        runs = self._caches.runs.cover(self._target.identity, 1, applied)
+        runs = self._caches.runs.part_of(self._target.identity, self._target.runs)
         return runs if runs and runs[-1].last == applied else self._target.runs
 
 

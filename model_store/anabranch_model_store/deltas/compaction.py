@@ -59,21 +59,21 @@ class Compactor:
 
     def __init__(self, cache: RunCache) -> None:
         self._cache = cache
-        self._offered: dict[str, int] = {}
+        self._offered: dict[str, tuple[Run, ...]] = {}
         self._changed = threading.Condition()
         self._is_ending = False
         self._is_held_up = False
         self._thread: threading.Thread | None = None
 
-    def offer(self, identity: str, last: int) -> None:
+    def offer(self, identity: str, runs: Sequence[Run]) -> None:
         """Have runs of a version merged, as far as that is due.
 
         Args:
             identity: of the version.
-            last: the newest delta that was applied.
+            runs: that the deltas it is at have become, from the first delta on.
         """
         with self._changed:
-            self._offered[identity] = last
+            self._offered[identity] = tuple(runs)
             self._changed.notify_all()
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="compaction", daemon=True)
@@ -110,23 +110,23 @@ class Compactor:
                 self._changed.wait_for(lambda: self._offered or self._is_ending)
                 if self._is_ending:
                     return
-                identity, last = next(iter(self._offered.items()))
+                identity, runs = next(iter(self._offered.items()))
             is_done = True
             try:
-                is_done = not self._merge(identity, last)
+                is_done = not self._merge(identity, runs)
             except _GivenUp:
                 return
             except (AnabranchError, OSError) as error:  # tried again after the next delta
                 _log.warning("runs stay as they are: %s", error, extra={"event": "runs_not_merged"})
             with self._changed:
-                if is_done and self._offered.get(identity) == last:
+                if is_done and self._offered.get(identity) == runs:
                     del self._offered[identity]
                 self._changed.notify_all()
 
-    def _merge(self, identity: str, last: int) -> bool:
+    def _merge(self, identity: str, offered: Sequence[Run]) -> bool:
         """Merge what is due first; whether there was anything."""
         self._go_on()
-        runs = next_merge(self._cache.cover(identity, 1, last))
+        runs = next_merge(self._cache.part_of(identity, offered))
         if runs:
             self._cache.merge(identity, runs, self._go_on)
         return bool(runs)

@@ -70,6 +70,18 @@ class Published:
             self._headers[sequence] = self._read(sequence)
         return self._headers[sequence]
 
+    def peek(self, sequence: int) -> Delta | None:
+        """Return a delta; None where it is not published, or is at fault.
+
+        No fault is noted: whoever asks has no need of it.
+        """
+        if sequence in self._headers or sequence in self.faults:
+            return self.header(sequence)
+        delta = self.header(sequence)
+        if self.faults.pop(sequence, None) is not None:
+            del self._headers[sequence]
+        return delta
+
     def files(self, delta: Delta, names: Collection[str] | None = None) -> DeltaFiles:
         """Return files of a delta, read and found right.
 

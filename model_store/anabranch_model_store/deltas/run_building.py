@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
+from anabranch_model_store.deltas.lineages import marks_of
 from anabranch_model_store.deltas.run_cache import RunCache
 from anabranch_model_store.deltas.run_writing import RunHead
 from anabranch_model_store.deltas.runs import RunTable
@@ -40,14 +41,16 @@ class RunBuilding:
         self._held_bytes = 0
         self._held: list[tuple[RunTable, ...]] = []
         self._others: list[int] = []
+        self._marks: list[tuple[int, int]] = []
         self._runs: list[Run] = []
         self._taken = 0
 
-    def add(self, sequence: int, tables: Sequence[RunTable], has_more: bool) -> None:
+    def add(self, sequence: int, mark: int, tables: Sequence[RunTable], has_more: bool) -> None:
         """Take the rows of the next delta.
 
         Args:
             sequence: its number; deltas that it replaces are left out before it.
+            mark: what tells it from others of that number.
             tables: its rows.
             has_more: whether it brings more than these.
 
@@ -60,6 +63,7 @@ class RunBuilding:
         )
         if has_more:
             self._others.append(sequence)
+        self._marks.append((sequence, mark))
         self.last = sequence
         if self._held_bytes >= self._held_limit:
             self._write()
@@ -86,7 +90,8 @@ class RunBuilding:
     def _write(self) -> None:
         if self.last == self._written_to:
             return
-        head = RunHead(self._identity, self._written_to + 1, self.last, tuple(self._others))
+        others, marks = tuple(self._others), marks_of(self._marks)
+        head = RunHead(self._identity, self._written_to + 1, self.last, others, marks)
         self._runs.append(self._cache.put(head, self._held))
-        self._held, self._held_bytes, self._others = [], 0, []
+        self._held, self._held_bytes, self._others, self._marks = [], 0, [], []
         self._written_to = self.last

@@ -1,7 +1,8 @@
 """Runs in the cache folder: found by the deltas that they cover, cleared by size and when merged.
 
 A folder for each version, by its identity; a file for each run, by the first and the last delta of
-it. Files are complete from the moment they have their names, so threads and processes share them.
+it and by what tells publications of its deltas apart. Files are complete from the moment they have
+their names, and a name never comes to mean other rows, so threads and processes share them.
 """
 
 import logging
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from anabranch_model_store.cache_entries import is_locked, mark_used, name_of, newest_first
+from anabranch_model_store.deltas.lineages import Marks, is_part, joined, lineage_name
 from anabranch_model_store.deltas.run_writing import RANGE_BYTES, RunHead, write_run
 from anabranch_model_store.deltas.runs import RunFile, RunTable
 from anabranch_model_store.deltas.targets import Run
@@ -23,7 +25,7 @@ __all__ = ["RunCache", "fewest"]
 
 _log = logging.getLogger(__name__)
 
-_NAME: Final = re.compile(r"(\d{8})-(\d{8})\.run")
+_NAME: Final = re.compile(r"(\d{8})-(\d{8})-([0-9a-f]{16})\.run")
 _SUFFIX: Final = ".run"
 _MERGED_BYTES: Final = 4 << 20
 """Of rows that are merged at a time, while other threads of the process want the interpreter."""
@@ -71,23 +73,54 @@ class RunCache:
         self._limit_bytes = limit_bytes
         self._grace_s = grace_s
         self._sound: set[Path] = set()
+        self._marks: dict[Path, Marks] = {}
         self._lock = threading.Lock()
 
-    def cover(self, identity: str, first: int, last: int) -> tuple[Run, ...]:
+    def cover(
+        self, identity: str, first: int, last: int, is_meant: Callable[[Run, Marks, int], bool]
+    ) -> tuple[Run, ...]:
         """Return the fewest runs from one delta on that come farthest, every byte of them checked.
 
         Args:
             identity: of the version.
             first: the delta that they begin with.
             last: the delta that they do not pass; where it is not reached, runs are missing.
+            is_meant: whether a run is made of those deltas that are meant; told the run, the marks
+                of its deltas, and the last delta of all that were chosen with it.
         """
         runs = _runs(self._place(identity))
         while True:
             chosen = fewest(runs, first, last)
-            damaged = [run for run in chosen if not self._is_sound(run, identity)]
-            if not damaged:
+            others = {
+                run
+                for run in chosen
+                if (marks := self._sound_marks(run, identity)) is None
+                or not is_meant(run, marks, chosen[-1].last)
+            }
+            if not others:
                 return chosen
-            runs = [run for run in runs if run not in damaged]
+            runs = [run for run in runs if run not in others]
+
+    def part_of(self, identity: str, runs: Sequence[Run]) -> tuple[Run, ...]:
+        """Return the fewest runs that say what others say, made of the same deltas.
+
+        Args:
+            identity: of the version.
+            runs: which follow each other; where the last of them is not reached, some are missing.
+                What they are made of is remembered when their files have gone.
+        """
+        if not runs:
+            return ()
+        try:
+            whole = joined(map(self._marks_of, runs))
+        except AnabranchError:
+            return ()
+        return self.cover(
+            identity,
+            runs[0].first,
+            runs[-1].last,
+            lambda run, marks, _: is_part(marks, run.first, run.last, whole),
+        )
 
     def put(
         self,
@@ -103,10 +136,11 @@ class RunCache:
         """
         folder = self._place(head.identity)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        name = f"{head.first:08}-{head.last:08}{_SUFFIX}"
+        name = _name(head.first, head.last, head.marks)
         write_run(folder, name, head, sources, on_range, range_bytes)
         with self._lock:
             self._sound.add(folder / name)
+            self._marks[folder / name] = head.marks
         return Run(folder / name, head.first, head.last)
 
     def merge(
@@ -120,7 +154,8 @@ class RunCache:
         """
         files = [RunFile.open(run.path) for run in runs]
         others = tuple(number for file in files for number in file.others)
-        head = RunHead(identity, runs[0].first, runs[-1].last, others)
+        marks = joined(file.marks for file in files)
+        head = RunHead(identity, runs[0].first, runs[-1].last, others, marks)
 
         def next_range() -> None:
             for file in files:
@@ -128,18 +163,6 @@ class RunCache:
             on_range()
 
         return self.put(head, [file.tables for file in files], next_range, _MERGED_BYTES)
-
-    def forget(self, identity: str, applied: int, sequence: int) -> None:
-        """Remove the runs that a delta is part of, and no delta that is applied.
-
-        Args:
-            identity: of the version.
-            applied: the newest delta that is applied.
-            sequence: the delta.
-        """
-        for run in _runs(self._place(identity)):
-            if applied < run.first <= sequence <= run.last:
-                self._remove(run.path)
 
     def prune(self, in_use: Collection[str]) -> None:
         """Remove half-made runs, those that longer ones hold, and what was used longest ago.
@@ -161,11 +184,10 @@ class RunCache:
                 elif not is_locked(path):
                     self._remove(path)
             there.update(run.path for run in runs)
-            held = _held(runs)
-            for run in runs:
+            for run, longer in _held(runs).items():
                 if run.path not in used:
                     size, age_s, time_s = _stat(run.path)
-                    if run in held and age_s >= self._grace_s:
+                    if age_s >= self._grace_s and any(self._holds(one, run) for one in longer):
                         self._remove(run.path)
                     else:
                         kept.append((time_s, size, run.path))
@@ -174,6 +196,8 @@ class RunCache:
                     folder.rmdir()
         with self._lock:
             self._sound &= there  # what other processes have removed is forgotten here too
+            for path in self._marks.keys() - there - used:
+                del self._marks[path]
         total = 0
         for _, size, path in sorted(kept, reverse=True):
             total += size
@@ -183,29 +207,54 @@ class RunCache:
     def _place(self, identity: str) -> Path:
         return self._folder / name_of(identity)
 
-    def _is_sound(self, run: Run, identity: str) -> bool:
-        """Whether a run is what was written; it is removed where it is not."""
+    def _sound_marks(self, run: Run, identity: str) -> Marks | None:
+        """Return the marks of a run; None, and it is removed, where it is not what was written."""
         with self._lock:
-            is_known = run.path in self._sound
-        if not is_known or not run.path.exists():
+            known = self._marks.get(run.path) if run.path in self._sound else None
+        if known is None or not run.path.exists():
             try:
                 file = RunFile.open(run.path)
                 file.verify()
-                is_known = (file.first, file.last, file.identity) == (run.first, run.last, identity)
+                known = file.marks
+                name = _name(file.first, file.last, known)
+                is_sound = (name, file.identity) == (run.path.name, identity)
                 file.release()
                 text = "it is of other deltas than its name says"
             except AnabranchError as error:
-                is_known, text = False, error.message
-            if not is_known:
+                is_sound, text = False, error.message
+            if not is_sound or known is None:
                 _log.warning(
                     "a cached run is made anew: %s", text, extra={"event": "cache_damaged"}
                 )
                 self._remove(run.path)
-                return False
+                return None
             with self._lock:
                 self._sound.add(run.path)
+                self._marks[run.path] = known
         mark_used(run.path)
-        return True
+        return known
+
+    def _marks_of(self, run: Run) -> Marks:
+        """Return the marks of a run, also where its file has gone.
+
+        Raises:
+            Corrupt, Unsupported, Unavailable: they are not known, and it cannot be read.
+        """
+        with self._lock:
+            marks = self._marks.get(run.path)
+        if marks is None:
+            marks = RunFile.open(run.path).marks
+            with self._lock:
+                self._marks[run.path] = marks
+        return marks
+
+    def _holds(self, longer: Run, run: Run) -> bool:
+        """Whether a run says what another one says, and perhaps more."""
+        try:
+            marks, whole = self._marks_of(run), self._marks_of(longer)
+        except AnabranchError:
+            return False
+        return is_part(marks, run.first, run.last, whole)
 
     def _remove(self, path: Path) -> None:
         with self._lock:
@@ -221,20 +270,24 @@ def _runs(folder: Path) -> list[Run]:
     return []
 
 
+def _name(first: int, last: int, marks: Marks) -> str:
+    return f"{first:08}-{last:08}-{lineage_name(marks)}{_SUFFIX}"
+
+
 def _run(path: Path) -> Run | None:
     found = _NAME.fullmatch(path.name)
     return None if found is None else Run(path, int(found[1]), int(found[2]))
 
 
-def _held(runs: Sequence[Run]) -> set[Run]:
-    """Return the runs whose deltas another one has, and more."""
-    held = set()
-    longest: Run | None = None
+def _held(runs: Sequence[Run]) -> dict[Run, list[Run]]:
+    """Return for each run those that hold all its numbers, and more."""
+    held: dict[Run, list[Run]] = {}
+    before: list[Run] = []
     for run in sorted(runs, key=lambda one: (one.first, -one.last)):
-        if longest is not None and run.last <= longest.last:
-            held.add(run)
-        else:
-            longest = run
+        before = [one for one in before if one.last >= run.first]
+        own = (run.first, run.last)
+        held[run] = [one for one in before if one.last >= run.last and (one.first, one.last) != own]
+        before.append(run)
     return held
 
 

@@ -9,7 +9,7 @@ import fcntl
 import os
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import BufferedWriter
 from pathlib import Path
 from typing import Final
@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anabranch_model_store.cache_entries import sync
+from anabranch_model_store.deltas.lineages import NO_MARKS, Marks
 from anabranch_model_store.deltas.runs import (
     ALIGNMENT,
     ENDIAN_TAG,
@@ -39,7 +40,7 @@ _KEY_BYTES: Final = 40
 Keys = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class RunHead:
     """What a run says of itself.
 
@@ -48,12 +49,14 @@ class RunHead:
         first: the first delta of it.
         last: the last one.
         others: numbers of its deltas that bring more than rows of a store, rising.
+        marks: of the deltas that it is made of.
     """
 
     identity: str
     first: int
     last: int
     others: tuple[int, ...] = ()
+    marks: Marks = field(default_factory=NO_MARKS.copy)
 
 
 def write_run(
@@ -100,7 +103,7 @@ def _write(
     tables = _by_table(sources)
     records = np.zeros(len(tables), RECORD)
     others = np.array(head.others, "<u4")
-    end = HEADER.itemsize + records.nbytes + others.nbytes
+    end = HEADER.itemsize + records.nbytes + others.nbytes + head.marks.nbytes
     for record, parts in zip(records, tables, strict=True):
         upserts = deletes = 0
         for piece in _ranges(parts, range_bytes):
@@ -109,12 +112,12 @@ def _write(
         dim = parts[0].dim
         record["table"], record["dim"] = parts[0].table, dim
         record["upserts"], record["deletes"] = upserts, deletes
-        for field, size in (
+        for place, size in (
             ("keys_at", 8 * upserts),
             ("values_at", 4 * dim * upserts),
             ("deleted_at", 8 * deletes),
         ):
-            record[field] = end = _aligned(end)
+            record[place] = end = _aligned(end)
             end += size
     for record, parts in zip(records, tables, strict=True):
         arrays = [_Writing(file, int(record[at])) for at in ("keys_at", "values_at", "deleted_at")]
@@ -123,15 +126,16 @@ def _write(
             arrays[0].add(piece.keys)
             arrays[1].add(piece.rows(parts[0].dim))
             arrays[2].add(piece.deleted)
-        for field, array in zip(("keys_crc", "values_crc", "deleted_crc"), arrays, strict=True):
-            record[field] = array.checksum
+        for place, array in zip(("keys_crc", "values_crc", "deleted_crc"), arrays, strict=True):
+            record[place] = array.checksum
     file.truncate(end)
     header = np.zeros(1, HEADER)
     header["magic"], header["endian"], header["format"] = MAGIC, ENDIAN_TAG, FORMAT
     header["file_bytes"], header["first"], header["last"] = end, head.first, head.last
     header["tables"], header["others"] = len(records), len(others)
+    header["deltas"] = len(head.marks)
     header["identity"] = np.void(bytes.fromhex(head.identity.removeprefix("sha256:")))
-    directory = records.tobytes() + others.tobytes()
+    directory = records.tobytes() + others.tobytes() + head.marks.tobytes()
     header["checksum"] = crc32c(directory, crc32c(header.tobytes()[:-4]))
     file.seek(0)
     file.write(header.tobytes() + directory)

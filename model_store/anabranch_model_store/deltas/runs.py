@@ -13,6 +13,7 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from anabranch_model_store.deltas.lineages import MARK, Marks
 from anabranch_model_store.deltas.targets import RowChanges
 from anabranch_runtime.checksums import crc32c
 from anabranch_wire.errors import Corrupt, Unavailable, Unsupported
@@ -32,7 +33,7 @@ __all__ = [
 
 MAGIC: Final = b"ANABRUNS"
 ENDIAN_TAG: Final = 0x01020304
-FORMAT: Final = 1
+FORMAT: Final = 2
 ALIGNMENT: Final = 64
 HEADER: Final = np.dtype(
     [
@@ -45,7 +46,8 @@ HEADER: Final = np.dtype(
         ("tables", "<u4"),
         ("others", "<u4"),
         ("identity", "V32"),
-        ("reserved", "V52"),
+        ("deltas", "<u4"),
+        ("reserved", "V48"),
         ("checksum", "<u4"),
     ]
 )
@@ -101,6 +103,7 @@ class RunFile:
         identity: of the version, as deltas name their base.
         tables: what it does, by rising numbers of tables; views of the file.
         others: numbers of its deltas that bring more than rows of a store, rising.
+        marks: of the deltas that it was made of.
         bytes: of the file.
     """
 
@@ -110,6 +113,7 @@ class RunFile:
     identity: str
     tables: tuple[RunTable, ...]
     others: tuple[int, ...]
+    marks: Marks
     bytes: int
     _memory: mmap.mmap
     _checksums: tuple[tuple[int, int, int], ...]
@@ -120,7 +124,7 @@ class RunFile:
 
         Raises:
             Corrupt: it is damaged or cut short.
-            Unsupported: its format is newer.
+            Unsupported: its format is another.
             Unavailable: it cannot be read.
         """
         try:
@@ -134,20 +138,22 @@ class RunFile:
         header = np.frombuffer(memory, HEADER, 1)[0]
         if header["magic"] != MAGIC or header["endian"] != ENDIAN_TAG:
             raise _damaged(path, "it is no run")
-        if header["format"] > FORMAT:
+        if header["format"] != FORMAT:
             raise Unsupported(
                 f"{path.name}: format {header['format']}; this release reads {FORMAT}"
             )
         if header["file_bytes"] != size:
             raise _damaged(path, f"expected {header['file_bytes']} bytes, found {size}")
-        tables, others = int(header["tables"]), int(header["others"])
-        end = HEADER.itemsize + tables * RECORD.itemsize + 4 * others
+        tables, others, deltas = (int(header[name]) for name in ("tables", "others", "deltas"))
+        others_at = HEADER.itemsize + tables * RECORD.itemsize
+        marks_at = others_at + 4 * others
+        end = marks_at + deltas * MARK.itemsize
         if tables > _MOST_TABLES or end > size:
             raise _damaged(path, "its directory does not end inside it")
         if _header_checksum(memory[:end]) != header["checksum"]:
             raise _damaged(path, "its directory is not what it was")
         records = np.frombuffer(memory, RECORD, tables, HEADER.itemsize)
-        more = np.frombuffer(memory, "<u4", others, HEADER.itemsize + tables * RECORD.itemsize)
+        more = np.frombuffer(memory, "<u4", others, others_at)
         return cls(
             path,
             int(header["first"]),
@@ -155,6 +161,7 @@ class RunFile:
             f"sha256:{header['identity'].tobytes().hex()}",
             tuple(_table(memory, record, size, path) for record in records),
             tuple(more.tolist()),
+            np.frombuffer(memory, MARK, deltas, marks_at).copy(),
             size,
             memory,
             tuple(

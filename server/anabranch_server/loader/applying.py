@@ -13,6 +13,7 @@ from anabranch_model_store.deltas.compaction import Compactor
 from anabranch_model_store.deltas.faults import Fault
 from anabranch_model_store.deltas.origins import Origin
 from anabranch_model_store.deltas.run_cache import RunCache
+from anabranch_model_store.deltas.targets import Run
 from anabranch_model_store.serving_yaml import Deployment
 from anabranch_model_store.yaml_documents import read_yaml
 from anabranch_server.loader.delta_targets import delta_target, read_meaning_of, updated_plan
@@ -77,7 +78,8 @@ class DeltaDesk:
                 text = f"{type(fault).__name__} while deltas were looked at"
                 return Refused(number, "Internal", text)
         if answer.version.store is not None:
-            self._compactor.offer(answer.version.identity, answer.version.delta)
+            runs = [Run(Path(run.path), run.first, run.last) for run in answer.version.runs]
+            self._compactor.offer(answer.version.identity, runs)
         return answer
 
     def _apply(

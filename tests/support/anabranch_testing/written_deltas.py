@@ -89,10 +89,11 @@ class DeltaWriter:
     model: str = "m"
     version: int = 1
     numbers: list[int] = field(default_factory=list)
+    attempt_name: str = "0123456789abcdef"
 
     def attempt(self, sequence: int) -> Path:
         """Return where the files of a delta lie."""
-        return self.folder / "deltas" / f"{sequence:08}" / "0123456789abcdef"
+        return self.folder / "deltas" / f"{sequence:08}" / self.attempt_name
 
     def write(
         self,
