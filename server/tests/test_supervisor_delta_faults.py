@@ -2,6 +2,7 @@
 
 import pytest
 
+from anabranch_server.supervisor.alterations import NoRoom
 from anabranch_server.supervisor.keeper_delta_faults import DeltaFault, DeltaFaults
 from anabranch_server.supervisor.seen_deltas import SeenDeltas
 from anabranch_wire.errors import (
@@ -114,6 +115,22 @@ def test_what_has_been_passed_is_forgotten(faults: DeltaFaults) -> None:
     assert faults.stops(1, 100.0) == {25: 30}
     faults.passed(1, 25)
     assert faults.wake_at_s(100.0) is None
+
+
+def test_what_did_not_fit_together_is_tried_at_once_where_the_first_of_it_is_reached(
+    faults: DeltaFaults,
+) -> None:
+    full = NoRoom("no room for 7 keys")
+    for sequence, upto in ((9, 9), (5, 9)):
+        faults.note(1, sequence, upto, full, "store_full", 100.0, passes=True)
+    faults.passed(1, 3)
+    assert faults.stops(1, 100.0) == {9: 9, 5: 9}
+    faults.passed(1, 4)
+    assert faults.stops(1, 100.0) == {}
+    faults.note(1, 5, 5, full, "store_full", 100.0, passes=True)
+    faults.passed(1, 4)
+    assert faults.stops(1, 100.0) == {5: 5}
+    assert faults.stops(1, 119.0) == {5: 5}  # it waits longer than at first
 
 
 def test_the_first_of_many_is_the_one_to_name(faults: DeltaFaults) -> None:

@@ -1,5 +1,6 @@
 """Rows of deltas as states name them: real stores, runs and transactions; workers are stand-ins."""
 
+import gc
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -547,6 +548,24 @@ async def test_a_delta_may_bring_as_many_keys_to_a_full_table_as_it_deletes(tmp_
         await running.switch(retaining(state_of(plan)))
         await running.stores.refresh()
         assert live_keys(running) == ROWS
+
+
+@on_loop
+async def test_what_is_remembered_of_rows_that_did_not_fit_keeps_no_memory(tmp_path: Path) -> None:
+    full = full_version(tmp_path)
+    plan = adding(tmp_path, full, 1, 10, keys(0)[:0])
+    async with desk(tmp_path) as running:
+        worker = await running.joined(0)
+        await served(running, worker, state_of(full))
+        before = memories()
+        errors: list[BaseException] = []
+        for _ in range(3):
+            with pytest.raises(NoRoom) as caught:
+                await running.switch(state_of(plan))
+            errors.append(caught.value)
+        gc.collect()
+        assert memories() == before
+        assert all(one.__context__ is None for one in errors)
 
 
 @on_loop

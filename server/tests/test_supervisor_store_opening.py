@@ -1,15 +1,19 @@
 """What opening a store takes is held against the memory left, a copy of its rows included."""
 
+import gc
 import os
 from pathlib import Path
 
+import msgspec
+import numpy as np
 import pytest
 
-from anabranch_runtime.store import Base, Capacity, Segment
+from anabranch_runtime.store import Base, Capacity, Change, Segment
 from anabranch_server.processes.plans import StorePlan
+from anabranch_server.supervisor.alterations import NoRoom
 from anabranch_server.supervisor.store_opening import open_store
 from anabranch_server.supervisor.store_sizes import generation_bytes
-from anabranch_testing.marked_rows import marked_plan
+from anabranch_testing.marked_rows import DIM, marked_plan
 from anabranch_wire.errors import TooLarge
 
 
@@ -41,6 +45,25 @@ def test_a_mapped_segment_takes_no_memory_of_its_own(tmp_path: Path) -> None:
     assert not is_copied(plan, "map", generation)
     with pytest.raises(TooLarge, match=f"need {generation} bytes; .* {generation - 1} left"):
         open_store(plan, "map", generation - 1, ())
+
+
+def test_rows_that_a_table_may_not_have_are_a_lack_of_room_and_leave_nothing_open(
+    tmp_path: Path,
+) -> None:
+    plan = store_plan(tmp_path)
+    rooms = [msgspec.structs.replace(one, most_keys=one.keys) for one in plan.capacities]
+    plan = msgspec.structs.replace(plan, capacities=tuple(rooms))
+    many = np.arange(10_000, 10_001 + rooms[0].keys)
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd"))
+
+    def fill(change: Change) -> None:
+        change.upsert(0, many, np.ones((len(many), DIM), np.float32))
+
+    with pytest.raises(NoRoom, match="has room for"):
+        open_store(plan, "map", None, [fill])
+    gc.collect()  # of what was raised
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_a_copied_segment_counts_before_it_is_copied(

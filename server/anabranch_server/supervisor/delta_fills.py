@@ -4,7 +4,7 @@ A run is checked as a whole before its first row is staged: later nothing could 
 docs/formats.md, "Runs".
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +18,10 @@ from anabranch_server.processes.plans import RunPlan, StorePlan
 from anabranch_server.supervisor.store_coming import Fill
 from anabranch_wire.errors import Corrupt
 
-__all__ = ["net_fill", "run_fills"]
+__all__ = ["Fills", "net_fill", "run_fills", "ways_to_fill"]
+
+Fills = Callable[[StorePlan, Sequence[RunPlan]], Sequence[Fill]]
+"""Returns what runs change in the rows of a store, one change for each."""
 
 
 def run_fills(store: StorePlan, runs: Sequence[RunPlan]) -> list[Fill]:
@@ -28,6 +31,14 @@ def run_fills(store: StorePlan, runs: Sequence[RunPlan]) -> list[Fill]:
     it is gone, and Unsupported where it is of a newer release.
     """
     return [partial(_fill, run, len(store.capacities)) for run in runs]
+
+
+def ways_to_fill(
+    fills: Fills, store: StorePlan, runs: Sequence[RunPlan]
+) -> Sequence[Sequence[Fill]]:
+    """Return the ways to bring rows to where runs lead, the one that needs the least room last."""
+    one_by_one = fills(store, runs)
+    return (one_by_one, [net_fill(store, runs)]) if len(runs) > 1 else (one_by_one,)
 
 
 def net_fill(store: StorePlan, runs: Sequence[RunPlan]) -> Fill:

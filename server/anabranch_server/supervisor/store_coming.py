@@ -3,7 +3,7 @@
 Each is all that can fail of it: what takes effect later needs no room, memory or file any more.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from anabranch_runtime.store import Capacity, Segment, StoreFull, StoreWriter
@@ -14,7 +14,7 @@ from anabranch_server.supervisor.store_replay import replayed
 from anabranch_server.supervisor.uninterrupted import in_thread
 from anabranch_wire.errors import Unavailable
 
-__all__ = ["Coming", "Fill", "made_anew", "staged"]
+__all__ = ["Coming", "Fill", "made_anew", "staged", "with_room"]
 
 Fill = Callable[[RowChange], None]
 """Says what changes; called in a thread."""
@@ -86,3 +86,22 @@ async def made_anew(
         return writer, tuple(room)
 
     return await in_thread(make)
+
+
+async def with_room(
+    change: Callable[[Sequence[Fill]], Awaitable[None]], ways: Sequence[Sequence[Fill]]
+) -> None:
+    """Change rows in the first of several ways that there is room for.
+
+    Raises:
+        NoRoom: there is none for any.
+        AnabranchError: as `change` raises it.
+    """
+    *others, last = ways
+    for fills in others:
+        try:
+            await change(fills)
+        except NoRoom:
+            continue
+        return
+    await change(last)

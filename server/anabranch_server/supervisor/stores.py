@@ -19,17 +19,15 @@ from anabranch_server.processes.packets import MAX_DESCRIPTORS
 from anabranch_server.processes.plans import (
     DESCRIPTORS_EACH,
     GenerationPlan,
-    RunPlan,
     StatePlan,
-    StorePlan,
     VersionPlan,
 )
 from anabranch_server.supervisor.alterations import Alteration, Growing, NoRoom, Rewriting
-from anabranch_server.supervisor.delta_fills import net_fill, run_fills
+from anabranch_server.supervisor.delta_fills import Fills, run_fills, ways_to_fill
 from anabranch_server.supervisor.effects import Change
 from anabranch_server.supervisor.numbering import first_number
 from anabranch_server.supervisor.participants import Draft
-from anabranch_server.supervisor.store_coming import Fill
+from anabranch_server.supervisor.store_coming import Fill, with_room
 from anabranch_server.supervisor.store_deltas import following
 from anabranch_server.supervisor.store_growth import is_short
 from anabranch_server.supervisor.store_refusals import Refusals
@@ -37,7 +35,7 @@ from anabranch_server.supervisor.store_room import Decide, StoreRoom, Switcher
 from anabranch_server.supervisor.version_store import VersionStore
 from anabranch_wire.errors import NotFound, TooLarge, Unavailable
 
-__all__ = ["Fills", "Stores"]
+__all__ = ["Stores"]
 
 _log = logging.getLogger(__name__)
 
@@ -50,7 +48,6 @@ _MOST: Final = (MAX_DESCRIPTORS - 1) // DESCRIPTORS_EACH
 """Versions of one model that may have stores; a packet takes no more descriptors."""
 
 T = TypeVar("T")
-Fills = Callable[[StorePlan, Sequence[RunPlan]], Sequence[Fill]]
 _Key = tuple[int, str]
 """Version number and identity of its files."""
 
@@ -131,11 +128,14 @@ class Stores:
         model.wanted = frozenset(map(_key, versions))
         try:
             for version in versions:
+                full: NoRoom | None = None
                 try:
                     await self._obtain(model, version)
                 except NoRoom as error:
-                    model.refusals.note(version, error)
-                    raise NoRoom(error.message, version.version) from None
+                    full = NoRoom(error.message, version.version)
+                if full is not None:  # whoever remembers it keeps no rows by it
+                    model.refusals.note(version, full)
+                    raise full
             if draft.alteration is not None:
                 await self._alter(model, versions, draft.alteration)
         except BaseException:
@@ -275,48 +275,35 @@ class Stores:
                     delta=version.delta,
                 )
 
-            await self._with_room(
-                lambda fills: self._in_memory(lambda: create(fills)), plan, version.runs
-            )
+            ways = ways_to_fill(self._fills, plan, version.runs)
+            await with_room(lambda fills: self._in_memory(lambda: create(fills)), ways)
             return
         if store.at(version.delta) is not None:
             return
-        runs = following(version, store.delta)
+        runs, lacking = following(version, store.delta), ""
         if runs is not None:
             try:
-                await self._with_room(lambda fills: store.stage(version.delta, fills), plan, runs)
+                ways = ways_to_fill(self._fills, plan, runs)
+                await with_room(lambda fills: store.stage(version.delta, fills), ways)
                 return
             except NoRoom as error:
-                if (refused := model.refusals.of(version)) is not None:
-                    raise refused from None
-                _log.info(
-                    "model %s: the rows of version %d are made anew: %s",
-                    version.model,
-                    version.version,
-                    error.message,
-                    extra={"event": "store_renewed", "model": version.model},
-                )
+                lacking = error.message
+        if (refused := model.refusals.of(version)) is not None:
+            raise refused
+        if lacking:
+            _log.info(
+                "model %s: the rows of version %d are made anew: %s",
+                version.model,
+                version.version,
+                lacking,
+                extra={"event": "store_renewed", "model": version.model},
+            )
 
         async def renew(fills: Sequence[Fill]) -> None:
             await store.renew(version.delta, fills, self._next(), self._available_bytes())
 
-        await self._with_room(
-            lambda fills: self._in_memory(lambda: renew(fills)), plan, version.runs
-        )
-
-    async def _with_room(
-        self,
-        change: Callable[[Sequence[Fill]], Awaitable[None]],
-        plan: StorePlan,
-        runs: Sequence[RunPlan],
-    ) -> None:
-        """Change rows by runs; where they do not fit one after the other, by all at once."""
-        try:
-            await change(self._fills(plan, runs))
-        except NoRoom:
-            if len(runs) < 2:
-                raise
-            await change([net_fill(plan, runs)])
+        ways = ways_to_fill(self._fills, plan, version.runs)
+        await with_room(lambda fills: self._in_memory(lambda: renew(fills)), ways)
 
     async def _in_memory(self, make: Callable[[], Awaitable[T]]) -> T:
         """Make what takes memory; waits for memory that others are about to give back."""
