@@ -151,6 +151,20 @@ def test_a_running_server_goes_on_from_its_own_runs(shop: Shop) -> None:
     assert rows_of(shop.apply(3).target.runs) == {1: 1, 2: -2, 3: 3}
 
 
+def test_that_a_served_delta_was_replaced_is_said_with_the_next_one(shop: Shop) -> None:
+    shop.publish(1, {1: 1})
+    served = shop.apply(1).target
+    shop.publish(2, {2: 2})
+    assert shop.apply(2, served).notes == ()
+    shop.publish(1, {5: 5})
+
+    (note,) = shop.apply(2, served).notes
+    assert note.startswith("delta 1 was replaced after it had been applied")
+    assert shop.apply(2).notes == ()
+    served.runs[0].path.unlink()
+    assert shop.apply(2, served).notes == (), "nobody knows any more"
+
+
 def test_runs_of_deltas_that_were_removed_stay(shop: Shop) -> None:
     for number in (1, 2, 3):
         shop.publish(number, {number: number})

@@ -181,7 +181,7 @@ class _Attempt:
         if newest is None:
             raise Stopped(published.faults.get(reached) or gap(reached, reached - 1))
         pieces = self._keep()
-        notes: tuple[str, ...] = ()
+        notes = self._replaced()
         made = replace(target, snapshot=replace(target.snapshot, delta=reached))
         if self._building is not None:
             made = replace(made, runs=(*self._runs_before(), *pieces))
@@ -189,7 +189,7 @@ class _Attempt:
             # The optimiser's and ONNX Runtime's modules take most of a second.
             from anabranch_model_store.deltas.further_changes import apply_further
 
-            made, notes = apply_further(
+            made, more = apply_further(
                 made,
                 self._further,
                 newest,
@@ -198,6 +198,7 @@ class _Attempt:
                 self._on_phase,
                 self._base,
             )
+            notes += more
             if self._further:
                 self._note(reached, made)
         return AppliedDeltas(
@@ -330,6 +331,22 @@ class _Attempt:
             return self._building.finish()
         except OSError as error:
             raise Stopped(fault_of(self._building.last, error), is_final=True) from None
+
+    def _replaced(self) -> tuple[str, ...]:
+        """Say so where the delta that was served until now is published as another one."""
+        if not self._target.runs:
+            return ()
+        last = self._target.runs[-1]
+        try:
+            newest = newest_of(self._caches.runs.marks_of(last), last.last)
+        except AnabranchError:
+            return ()
+        if is_published(newest, self._published):
+            return ()
+        return (
+            f"delta {last.last} was replaced after it had been applied; the new one comes with the "
+            "next start",
+        )
 
     def _runs_before(self) -> tuple[Run, ...]:
         """Return the runs of what was applied before, as long as they have become meanwhile."""

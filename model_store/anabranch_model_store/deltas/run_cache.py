@@ -112,7 +112,7 @@ class RunCache:
         if not runs:
             return ()
         try:
-            whole = joined(map(self._marks_of, runs))
+            whole = joined(map(self.marks_of, runs))
         except AnabranchError:
             return ()
         return self.cover(
@@ -121,6 +121,20 @@ class RunCache:
             runs[-1].last,
             lambda run, marks, _: is_part(marks, run.first, run.last, whole),
         )
+
+    def marks_of(self, run: Run) -> Marks:
+        """Return the marks of a run, also where its file has gone.
+
+        Raises:
+            Corrupt, Unsupported, Unavailable: they are not known, and it cannot be read.
+        """
+        with self._lock:
+            marks = self._marks.get(run.path)
+        if marks is None:
+            marks = RunFile.open(run.path).marks
+            with self._lock:
+                self._marks[run.path] = marks
+        return marks
 
     def put(
         self,
@@ -234,24 +248,10 @@ class RunCache:
         mark_used(run.path)
         return known
 
-    def _marks_of(self, run: Run) -> Marks:
-        """Return the marks of a run, also where its file has gone.
-
-        Raises:
-            Corrupt, Unsupported, Unavailable: they are not known, and it cannot be read.
-        """
-        with self._lock:
-            marks = self._marks.get(run.path)
-        if marks is None:
-            marks = RunFile.open(run.path).marks
-            with self._lock:
-                self._marks[run.path] = marks
-        return marks
-
     def _holds(self, longer: Run, run: Run) -> bool:
         """Whether a run says what another one says, and perhaps more."""
         try:
-            marks, whole = self._marks_of(run), self._marks_of(longer)
+            marks, whole = self.marks_of(run), self.marks_of(longer)
         except AnabranchError:
             return False
         return is_part(marks, run.first, run.last, whole)
