@@ -1,5 +1,6 @@
 """The script of W5 and W6 in its quick form, from the command line."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -41,4 +42,8 @@ def test_the_quick_form_measures_every_row(tmp_path: Path) -> None:
     ids = [row.id for row in written.rows]
     assert ids.count("W5") == len(LARGE_TABLES) + 2
     assert ids.count("W6") >= 2 * (len(ENCODERS) + len(USERS_ONCE)) + 1
-    assert all(row.value is not None for row in written.rows), written.rows
+    absent = [row.reason or "" for row in written.rows if row.value is None]
+    if shutil.which("wrk") is None:  # then those that it measures say so
+        assert all(reason.startswith("wrk is not installed") for reason in absent)
+    else:
+        assert not absent

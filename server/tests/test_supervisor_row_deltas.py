@@ -1,5 +1,6 @@
 """Rows of deltas as states name them: real stores, runs and transactions; workers are stand-ins."""
 
+import asyncio
 import gc
 import logging
 from collections.abc import Callable
@@ -656,3 +657,14 @@ async def test_hundreds_of_deltas_with_other_keys_leave_the_store_as_large_as_it
         gone = np.arange(3, dtype=np.int64) + 1_000_000 + 1000 * 299
         assert not (await store.rows(store.newest, 0, gone))[1].any()
         assert store.deltas == (299, 300)
+
+
+@on_loop
+async def test_stores_that_go_by_themselves_meanwhile_are_closed_once(tmp_path: Path) -> None:
+    version = Version(tmp_path)
+    async with desk(tmp_path) as running:
+        await running.joined(0)
+        await running.switch(version.state(1))
+        [(_, store)] = running.stores.stores("m")
+
+        await asyncio.gather(store.close(), running.stores.close(), store.close())

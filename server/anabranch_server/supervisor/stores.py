@@ -106,10 +106,12 @@ class Stores:
         """Let go of everything; workers keep what they have mapped."""
         if self._room is not None:
             self._room.close()
-        for model in self._models.values():
-            for store in model.stores.values():
+        for model in list(self._models.values()):  # some may go meanwhile, by themselves
+            for store in list(model.stores.values()):
                 await store.close()
         self._models.clear()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
 
     # --- a switch -------------------------------------------------------------------------------
 

@@ -358,11 +358,13 @@ class VersionStore:
             self._spawn(self._reclaim())
 
     async def close(self) -> None:
-        """Let go of everything; nobody reads it any more."""
+        """Let go of everything; nobody reads it any more. To be called any number of times."""
         for task in self._tasks:
             task.cancel()
         async with self._turn:
-            os.close(self._descriptor)
+            descriptor, self._descriptor = self._descriptor, -1
+            if descriptor >= 0:
+                os.close(descriptor)
             doomed = list(self._writers.values())
             self._writers.clear()
             await _free(doomed)
