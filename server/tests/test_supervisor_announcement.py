@@ -57,7 +57,9 @@ def test_it_is_written_again_when_a_worker_was_replaced_and_said_once(
 
     announcement.make([1, 3], {"versions": 9, "deltas": 10}, {})
 
-    assert _content(tmp_path) == msgspec.structs.replace(first, workers=(1, 3), loader=9, delta_loader=10)
+    assert _content(tmp_path) == msgspec.structs.replace(
+        first, workers=(1, 3), loader=9, delta_loader=10
+    )
     assert second.read_bytes() == (tmp_path / "ready.json").read_bytes()
     events = [getattr(record, "event", None) for record in caplog.records]
     assert events == ["ready"]
