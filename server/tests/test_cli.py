@@ -53,7 +53,10 @@ def here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
         monkeypatch.setattr(sys, "argv", ["anabranch", *words])
         with pytest.raises(SystemExit) as caught:
             main()
-        done = subprocess.CompletedProcess(words, int(caught.value.code or 0), *capsys.readouterr())
+        shown = capsys.readouterr()
+        done = subprocess.CompletedProcess[str](
+            words, int(caught.value.code or 0), str(shown.out), str(shown.err)
+        )
         assert done.returncode == code, f"{done.stdout}\n{done.stderr}"
         return done
 

@@ -3,7 +3,7 @@
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,4 +116,4 @@ def _array(path: Path) -> NDArray[np.generic]:
 def _integers(array: NDArray[np.generic], path: Path) -> NDArray[np.integer]:
     if array.dtype.kind not in "iu":
         raise InvalidInput(f"{path}: keys: expected integers, found {array.dtype}")
-    return array.astype(array.dtype.newbyteorder("="))
+    return cast("NDArray[np.integer]", array.astype(array.dtype.newbyteorder("=")))

@@ -87,6 +87,7 @@ def publish_delta(
         with Publisher(model, version, notify=notify or ()) as publisher:
             if compact:
                 publisher.compact(replaces_from=replaces_from or 1)
+                document = publisher.newest()
             else:
                 draft = publisher.delta(
                     step=step,
@@ -99,7 +100,7 @@ def publish_delta(
                 deletes = named(delete or (), "--delete")
                 fill(draft, tables, deletes, dense or (), complete=complete)
                 draft.publish()
-            document = publisher.newest() if compact else draft.published
+                document = draft.published
     except InvalidInput as error:
         fail(f"nothing was published: {error.message}", code=2)
     except AnabranchError as error:
