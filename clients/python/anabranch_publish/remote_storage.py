@@ -185,6 +185,7 @@ class _RemoteStorage:
                 self._create(probe, b"second")
             except FileExistsError:
                 self._creates = self._system.cat_file(probe) == b"first"
+        # What file systems say that know no such mode: each in a way of its own.
         except (NotImplementedError, TypeError, ValueError) as error:
             raise Unsupported(f"{self._refusal()} ({error})") from None
         finally:

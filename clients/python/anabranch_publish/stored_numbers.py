@@ -144,6 +144,8 @@ def _from_torch(value: TorchTensor) -> Numbers:
     torch = importlib.import_module("torch")  # it is there, or there would be no tensor of it
     tensor = value.detach().cpu().contiguous()
     if getattr(tensor, "dtype", None) == torch.bfloat16:
+        # NumPy has no such type: the bits come as integers. The protocol leaves `view` out, since
+        # only this one kind of tensor needs it.
         bits: NDArray[np.generic] = tensor.view(torch.int16).numpy()  # type: ignore[attr-defined]
         return Numbers("BF16", bits.view(np.uint16).copy())
     return numbers(tensor.numpy(), None, "tensor")
