@@ -26,7 +26,7 @@ from anabranch_publish import Publisher
 from anabranch_testing.server_processes import ServerProcesses, resources_of
 from anabranch_testing.servers import RunningServer, started_server
 from fresh_model import DIM, FEATURES, MODEL, TABLE, FreshModel, dense_weights, item_keys, request
-from holdings import Holdings
+from holdings import Holdings, growth_rows
 from openloop import HttpTransport, Plan
 from openloop.background import measure
 from served_deltas import wait_served
@@ -107,21 +107,7 @@ def _memory_rows(sizes: Sizes, pictures: Path | None) -> Iterator[results.Row]:
                 if version > 3:
                     shutil.rmtree(model.folder / str(version - 3))
     what = f"{sizes.deltas:,} deltas of {sizes.changed:,} rows and {sizes.versions} full versions"
-    for role, growth in looks.holdings.growth().items():
-        yield results.measured(
-            "X12",
-            f"{what}: memory of the {role}, last tenth against the second",
-            [growth.memory],
-            goal="<= 1.02",
-            unit="of the first",
-            yardstick=f"{growth.first_mib:.1f} MiB",
-            figures={
-                "last MiB": growth.last_mib,
-                "more threads": growth.threads,
-                "more descriptors": growth.descriptors,
-            },
-            distributions=DISTRIBUTIONS,
-        )
+    yield from growth_rows("X12", what, looks.holdings.growth(), DISTRIBUTIONS)
     if pictures is not None:
         looks.draw(pictures / "delta_memory.png", what)
 

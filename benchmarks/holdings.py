@@ -1,13 +1,14 @@
 """What the processes of a server hold over time, and whether it grows."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
+import rows as results
 from anabranch_testing.server_processes import Resources, Role, ServerProcesses, resources_of
 
-__all__ = ["Growth", "Holdings", "growth_of"]
+__all__ = ["Growth", "Holdings", "growth_of", "growth_rows"]
 
 _WARM_UP: Final = 0.1
 _PART: Final = 0.1
@@ -84,3 +85,31 @@ def growth_of(seen: Sequence[Resources]) -> Growth:
         threads=middle(last, "threads") - middle(first, "threads"),
         descriptors=middle(last, "descriptors") - middle(first, "descriptors"),
     )
+
+
+def growth_rows(
+    target: str, what: str, growth: Mapping[Role, Growth], distributions: Sequence[str]
+) -> Iterator[results.Row]:
+    """Yield a row for the memory of each role; a count of one long run, not a speed: no rounds.
+
+    Args:
+        target: its number.
+        what: was done, in words.
+        growth: of each role.
+        distributions: whose versions matter.
+    """
+    for role, one in growth.items():
+        yield results.measured(
+            target,
+            f"{what}: memory of the {role}, last tenth against the first after a warm-up",
+            [one.memory],
+            goal="<= 1.02",
+            unit="of the first",
+            yardstick=f"{one.first_mib:.1f} MiB",
+            figures={
+                "last MiB": one.last_mib,
+                "more threads": one.threads,
+                "more descriptors": one.descriptors,
+            },
+            distributions=distributions,
+        )

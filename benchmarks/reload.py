@@ -21,7 +21,7 @@ import rows as results
 from anabranch_testing.server_processes import ServerProcesses
 from anabranch_testing.servers import RunningServer, started_server
 from ctr_mlp import MODEL, Material, write
-from holdings import Holdings
+from holdings import Holdings, growth_rows
 from new_versions import NewVersions
 from open_loops import OpenLoad, capacity, run_open_loop
 from openloop import Background, HttpTransport, Plan, Result, post
@@ -257,22 +257,7 @@ def _endurance_rows(
         figures={"seconds a reload": seconds / reloads, "p99 ms": seen.counts.ok.p99_ms},
         distributions=DISTRIBUTIONS,
     )
-    for role, growth in holdings.growth().items():
-        yield results.measured(
-            "W12",
-            f"{what}: memory of the {role}, last tenth against the first after a warm-up",
-            [growth.memory],
-            goal="<= 1.02",
-            # A count of one long run, not a speed: no rounds.
-            unit="of the first",
-            yardstick=f"{growth.first_mib:.1f} MiB",
-            figures={
-                "last MiB": growth.last_mib,
-                "more threads": growth.threads,
-                "more descriptors": growth.descriptors,
-            },
-            distributions=DISTRIBUTIONS,
-        )
+    yield from growth_rows("W12", what, holdings.growth(), DISTRIBUTIONS)
 
 
 if __name__ == "__main__":

@@ -21,8 +21,9 @@ from anabranch_model_store.serving_yaml import Deployment
 from anabranch_model_store.store_trials import TrialStore
 from anabranch_runtime.backends import load_backend
 from anabranch_runtime.backends.ort_runner import OrtModelRunner
-from anabranch_runtime.cut_engines import CutStage, build_engine
+from anabranch_runtime.cut_engines import build_engine
 from anabranch_runtime.cut_sources import CutSource
+from anabranch_runtime.cut_stages import CutStage
 from anabranch_runtime.cut_staging import stage_request
 from anabranch_runtime.models import DenseModel
 from anabranch_wire.names import ModelName

@@ -10,8 +10,9 @@ from typing import Final
 from anabranch_graph_opt.running import Array
 from anabranch_model_store.store_trials import TrialStore
 from anabranch_runtime.backends import load_backend
-from anabranch_runtime.cut_engines import CutBinding, CutStage, build_engine
+from anabranch_runtime.cut_engines import CutBinding, build_engine
 from anabranch_runtime.cut_sources import CutSource
+from anabranch_runtime.cut_stages import CutStage
 from anabranch_runtime.cut_staging import stage_batch, stage_request
 from anabranch_runtime.models import DenseModel
 

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from anabranch_runtime.backends.protocol import Binding
 from anabranch_runtime.cpu import pin_thread
-from anabranch_runtime.cut_engines import CutBinding, CutStage
+from anabranch_runtime.cut_engines import CutBinding
 from anabranch_runtime.cut_sources import CutSource
+from anabranch_runtime.cut_stages import CutStage
 from anabranch_runtime.cut_staging import stage_batch, stage_request
 from anabranch_runtime.executor_lookups import ExecutorLookups
 from anabranch_runtime.observing import GroupObserver

@@ -15,8 +15,9 @@ from anabranch_runtime.batch_size import (
     measure_costs,
 )
 from anabranch_runtime.cancellation import Cancellation
-from anabranch_runtime.cut_engines import CutBinding, CutStage
+from anabranch_runtime.cut_engines import CutBinding
 from anabranch_runtime.cut_sources import CutSource
+from anabranch_runtime.cut_stages import CutStage
 from anabranch_runtime.cut_staging import stage_request
 from anabranch_runtime.models import RowLayout
 from anabranch_runtime.settings import BatchSettings

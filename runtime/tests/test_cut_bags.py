@@ -11,9 +11,10 @@ import pytest
 from numpy.typing import NDArray
 
 from anabranch_runtime.backends.ort_cpu import OrtCpuBackend
-from anabranch_runtime.cut_engines import CutBinding, CutStage, build_engine
+from anabranch_runtime.cut_engines import CutBinding, build_engine
 from anabranch_runtime.cut_models import USER_INDEX, cut_model
 from anabranch_runtime.cut_sources import CutSource
+from anabranch_runtime.cut_stages import CutStage
 from anabranch_runtime.cut_staging import stage_batch, stage_request
 from anabranch_runtime.models import DenseModel, RowLayout, part_model
 from anabranch_runtime.store import StoreWriter

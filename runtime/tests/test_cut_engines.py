@@ -16,8 +16,9 @@ from anabranch_runtime import cut_engines
 from anabranch_runtime.backends.ort_cpu import OrtCpuBackend, OrtCpuEngine
 from anabranch_runtime.backends.protocol import Engine
 from anabranch_runtime.cancellation import Cancellation
-from anabranch_runtime.cut_engines import CutBinding, CutStage, build_engine
+from anabranch_runtime.cut_engines import CutBinding, build_engine
 from anabranch_runtime.cut_sources import CutSource
+from anabranch_runtime.cut_stages import CutStage
 from anabranch_runtime.cut_staging import stage_batch, stage_request
 from anabranch_runtime.executor_lookups import ExecutorLookups, LookupCount
 from anabranch_runtime.models import DenseModel, RowLayout

@@ -7,7 +7,8 @@ import pytest
 from numpy.typing import NDArray
 
 from anabranch_runtime.backends.ort_cpu import OrtCpuBackend
-from anabranch_runtime.cut_engines import CutBinding, CutStage, build_engine
+from anabranch_runtime.cut_engines import CutBinding, build_engine
+from anabranch_runtime.cut_stages import CutStage
 from anabranch_runtime.cut_staging import stage_batch, stage_request
 from anabranch_testing.cut_graphs import INPUTS, CutRequest, cut_graphs
 from anabranch_testing.graphs import scale_model

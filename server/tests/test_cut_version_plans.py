@@ -20,8 +20,9 @@ from anabranch_model_store.store_trials import TrialStore
 from anabranch_model_store.yaml_files import read_deployment
 from anabranch_runtime.backends.ort_cpu import OrtCpuBackend
 from anabranch_runtime.backends.ort_runner import OrtModelRunner
-from anabranch_runtime.cut_engines import CutStage, build_engine
+from anabranch_runtime.cut_engines import build_engine
 from anabranch_runtime.cut_sources import CutSource
+from anabranch_runtime.cut_stages import CutStage
 from anabranch_runtime.cut_staging import stage_request
 from anabranch_runtime.models import DenseModel
 from anabranch_runtime.store import Segment
