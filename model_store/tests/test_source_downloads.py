@@ -161,6 +161,23 @@ def test_a_store_that_goes_away_is_unavailable_and_what_came_stays(
     assert store.server.got() == len(data) - there
 
 
+def test_a_number_in_a_refusal_is_no_end_of_a_file() -> None:
+    # 416 is what HTTP says of ranges behind the end; here it is a part of a port.
+    options = {
+        "key": "k",
+        "secret": "s",
+        "client_kwargs": {"endpoint_url": "http://127.0.0.1:41601"},
+    }
+    folder = RemoteFolder("s3://models/416", options)
+    with pytest.raises(Unavailable, match="41601"):
+        folder.read_range("a.bin", 0, 10)
+
+
+def test_a_range_of_an_empty_file_is_empty(store: Store) -> None:
+    store.put("empty.bin", b"")
+    assert RemoteFolder(store.url, {}).read_range("empty.bin", 0, 10) == b""
+
+
 def test_a_disk_without_room_is_told_with_its_numbers(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,8 +3,9 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Collection
-from contextlib import closing, suppress
+import time
+from collections.abc import Collection, Iterator
+from contextlib import closing, contextmanager
 from importlib import resources
 from pathlib import Path
 
@@ -25,6 +26,24 @@ def environment(tmp_path: Path) -> dict[str, str]:
 def notes_of_others_aside(said: str) -> str:
     """What was said, but for the line that other servers on this machine bring about."""
     return "".join(line for line in said.splitlines(True) if "others have port" not in line)
+
+
+@contextmanager
+def held(port: int) -> Iterator[None]:
+    """The port, by a listener: from when whoever has it now has gone."""
+    end_s = time.monotonic() + 60.0
+    with closing(socket.socket()) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        while True:
+            try:
+                listener.bind(("127.0.0.1", port))
+                listener.listen()
+            except OSError:
+                assert time.monotonic() < end_s, f"others keep port {port}"
+                time.sleep(0.05)
+            else:
+                break
+        yield
 
 
 def test_the_demo_ranks_and_exits_where_nobody_watches(tmp_path: Path) -> None:
@@ -82,11 +101,7 @@ def test_ctrl_c_ends_a_demo_that_was_started_with_it_ignored(tmp_path: Path) -> 
 
 
 def test_the_demo_says_which_default_ports_others_have(tmp_path: Path) -> None:
-    with closing(socket.socket()) as other:
-        # If somebody has the port already, that is as good.
-        with suppress(OSError):
-            other.bind(("127.0.0.1", 8000))
-            other.listen()
+    with held(8000):
         done = subprocess.run(
             [*COMMAND, "--once"],
             capture_output=True,
@@ -111,18 +126,14 @@ def test_the_demo_starts_again_where_others_take_a_port_while_it_starts(
         return looks[-1]
 
     monkeypatch.setattr(demo_server, "_taken", first_look_is_too_early)
-    with closing(socket.socket()) as other:
-        # If somebody has the port already, that is as good.
-        with suppress(OSError):
-            other.bind(("127.0.0.1", 8000))
-            other.listen()
-        with (
-            resources.as_file(demo_data() / "models") as repository,
-            demo_server.demo_server(repository) as server,
-        ):
-            assert 8000 in server.taken
-            assert not server.ready.http.endswith(":8000")
-            assert server.process.poll() is None
+    with (
+        held(8000),
+        resources.as_file(demo_data() / "models") as repository,
+        demo_server.demo_server(repository) as server,
+    ):
+        assert 8000 in server.taken
+        assert not server.ready.http.endswith(":8000")
+        assert server.process.poll() is None
     assert len(looks) == 2
 
 

@@ -17,7 +17,8 @@ __all__ = ["Entry", "RemoteFolder"]
 
 _PARALLEL: Final = 16
 _SHOWN: Final = 300
-_EMPTY: Final = ("InvalidRange", "416", "not satisfiable")
+_UNSATISFIABLE: Final = 416
+_UNSATISFIABLE_WORDS: Final = "range is not satisfiable"
 _SECRET_LENGTH: Final = 4
 
 
@@ -113,7 +114,7 @@ class RemoteFolder:
             except (FileNotFoundError, NotADirectoryError):
                 return None
             except Exception as error:  # stores have no range of an empty file
-                if any(word in str(error) for word in _EMPTY):
+                if _is_unsatisfiable(error):
                     return b""
                 raise
             return bytes(data)
@@ -148,6 +149,16 @@ def _tag(listed: Mapping[str, object]) -> str:
         if listed.get(key):
             return f"{listed[key]} {listed.get('size')}"
     return ""
+
+
+def _is_unsatisfiable(error: Exception) -> bool:
+    """Whether a store says that a file ends before the range that was asked for.
+
+    A number in the text says nothing: it may be part of a port or of a name.
+    """
+    if _UNSATISFIABLE in (getattr(error, "status", None), getattr(error, "code", None)):
+        return True
+    return _UNSATISFIABLE_WORDS in str(error)
 
 
 def _secrets(options: object) -> Iterator[str]:

@@ -2,12 +2,15 @@
 
 import signal
 import sys
+import time
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 __all__ = ["demo"]
+
+_POLL_S: Final = 0.1
 
 
 def demo(
@@ -48,7 +51,9 @@ def demo(
                 say(f"others have port {ports}: free ones were taken instead")
             if keep or (sys.stdout.isatty() and not once):
                 say("serving until Ctrl-C")
-                server.process.wait()
+                # Looks again and again: a signal just before a blocking wait would not end it.
+                while server.process.poll() is None:
+                    time.sleep(_POLL_S)
     except KeyboardInterrupt:
         pass
 
