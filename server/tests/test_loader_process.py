@@ -46,7 +46,9 @@ def how_readily_it_goes(pid: int) -> int:
 
 
 @asynccontextmanager
-async def linked(cache: Path, fresh_s: float = 20.0) -> AsyncIterator[tuple[LoaderLink, list[int]]]:
+async def linked(
+    cache: Path, fresh_s: float = 20.0, most_answers: int = 100
+) -> AsyncIterator[tuple[LoaderLink, list[int]]]:
     """A link whose loaders this process starts; yields it and the pids of them."""
     pids: list[int] = []
 
@@ -55,7 +57,7 @@ async def linked(cache: Path, fresh_s: float = 20.0) -> AsyncIterator[tuple[Load
         pids.append(pid)
         link.attach(pid, channel, pidfd)
 
-    link = LoaderLink(start, fresh_s=fresh_s)
+    link = LoaderLink(start, fresh_s=fresh_s, most_answers=most_answers, starved_s=3600.0)
     try:
         yield link, pids
     finally:
@@ -211,6 +213,14 @@ async def test_a_loader_that_may_be_about_to_end_is_not_asked(model: Path) -> No
         for _ in range(2):
             assert (await link.load(request(model), ignore)).version.version == 1
     assert len(pids) == 2
+
+
+@on_loop
+async def test_a_loader_is_replaced_once_it_has_answered_often(model: Path) -> None:
+    async with linked(model.parent / "cache", most_answers=2) as (link, pids):
+        for _ in range(5):
+            assert (await link.load(request(model), ignore)).version.version == 1
+    assert len(pids) == 3
 
 
 @on_loop

@@ -15,7 +15,17 @@ from anabranch_server.supervisor.delta_choice import (
 )
 from anabranch_server.supervisor.holds import Hold
 
-__all__ = ["Desired", "Facts", "Intent", "Loaded", "Present", "desired", "held_delta", "namers"]
+__all__ = [
+    "Desired",
+    "Facts",
+    "Intent",
+    "Loaded",
+    "Present",
+    "desired",
+    "held_delta",
+    "namers",
+    "ready_first",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +172,23 @@ def desired(facts: Facts) -> Desired:
         behind=tuple(sorted(behind)),
         deltas=dict(_other_deltas({*served, *(facts.served if load else ())}, facts)),
     )
+
+
+def ready_first(wanted: Desired, facts: Facts) -> Desired:
+    """Return what to serve before more versions are loaded; `wanted` where that is no better.
+
+    It is where what answers is newer, else a model would never get anywhere whose versions come
+    faster than they are loaded; and where something that is to be unloaded goes at once.
+    """
+    missing = facts.present.complete.keys() & wanted.load
+    if not missing or missing & facts.loaded.keys() or facts.default is None:
+        return wanted
+    there = {n: one for n, one in facts.present.complete.items() if n not in missing}
+    ready = desired(replace(facts, present=replace(facts.present, complete=there)))
+    if ready.load or ready.default is None:
+        return wanted
+    is_newer = ready.default > facts.default and ready.default not in facts.served
+    return ready if is_newer or facts.intent.unloads & {*facts.served} else wanted
 
 
 def held_delta(number: int, intent: Intent) -> int | None:

@@ -1,4 +1,8 @@
-"""One task for each model: whatever happens to the model happens in it, one thing at a time."""
+"""One task for each model: whatever happens to the model happens in it, one thing at a time.
+
+But for one thing that may take minutes: while a version is looked at, what is served gets its
+deltas, and somebody who wants something gone ends the look, which begins anew where it must.
+"""
 
 import asyncio
 import logging
@@ -22,6 +26,7 @@ __all__ = ["ModelKeeper"]
 
 _log = logging.getLogger(__name__)
 
+_AT_ONCE: Final = frozenset[Action]({"rollback", "unload"})
 _AGAIN_S: Final = 10.0
 """After a fault of ours: often enough to recover, too seldom to loop."""
 
@@ -43,10 +48,11 @@ class ModelKeeper:
     def __init__(
         self, name: str, around: Surroundings, adopted: StatePlan | None, *, is_named: bool
     ) -> None:
-        self.kept = KeptModel(name, around, adopted, is_named=is_named)
+        self._wake = asyncio.Event()
+        self.kept = KeptModel(name, around, adopted, self._wake, is_named=is_named)
         self.settled = asyncio.Event()
         self._jobs: deque[Callable[[], Awaitable[None]]] = deque()
-        self._wake = asyncio.Event()
+        self._is_urged = False  # an action waits that goes before a load
         self._timer: asyncio.TimerHandle | None = None
         self._operation: Operation | None = None
         self._waiting: set[asyncio.Future[None]] = set()
@@ -86,6 +92,7 @@ class ModelKeeper:
         self._operation = operation
 
         async def act() -> None:
+            self._is_urged = False
             self.kept.loads.on_progress = operation.advance
             try:
                 if action == "reload":
@@ -104,6 +111,7 @@ class ModelKeeper:
             operation.finish(error)
 
         self._jobs.append(act)
+        self._is_urged = action in _AT_ONCE
         self.nudge()
 
     def check(self, action: Action, request: ActionRequest) -> None:
@@ -174,7 +182,7 @@ class ModelKeeper:
         try:
             while self._jobs:
                 await self._jobs.popleft()()
-            await self.kept.converge()
+            await self.kept.converge(gives_way=lambda: self._is_urged)
         except Exception:  # the edge of the task: one model never ends the others
             _log.exception(
                 "model %s: keeping it failed",
@@ -184,6 +192,8 @@ class ModelKeeper:
             self._set_timer(asyncio.get_running_loop().time() + _AGAIN_S)
         else:
             self._set_timer(self.kept.wake_at_s())
+        if self._jobs:  # what woke this while a version was looked at may have been one
+            self._wake.set()
         if not self._wake.is_set():
             self.settled.set()
 

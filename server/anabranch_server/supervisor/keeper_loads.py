@@ -256,18 +256,19 @@ class Loads:
             AnabranchError: the unserved ones could not be let go.
         """
         switches, workers = self._switches, self._around.workers
-        state = switches.state
-        plans = () if state is None else state.versions
-        served = () if state is None else state.served
-        kept = _footprint(plan for plan in plans if plan.version not in served)
-        left = tuple(plan for plan in plans if plan.version in served)
-        demand = Demand(new, _footprint(left), kept, workers)
-        if must_give_way(demand, max_bytes, available) and state is not None:
-            lean = msgspec.structs.replace(state, versions=left)
-            error = await switches.switch(lean, switches.intent, "config")
-            if error is not None:
-                raise error
-            available = None if available is None else available + kept.total(workers)
+        async with switches.turn:
+            state = switches.state
+            plans = () if state is None else state.versions
+            served = () if state is None else state.served
+            kept = _footprint(plan for plan in plans if plan.version not in served)
+            left = tuple(plan for plan in plans if plan.version in served)
+            demand = Demand(new, _footprint(left), kept, workers)
+            if must_give_way(demand, max_bytes, available) and state is not None:
+                lean = msgspec.structs.replace(state, versions=left)
+                error = await switches.switch(lean, switches.intent, "config")
+                if error is not None:
+                    raise error
+                available = None if available is None else available + kept.total(workers)
         # The loader counts the graph once, with the tables that all workers share.
         others = (workers - 1) * new.each
         return None if available is None else max(0, available - others)

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import Counter
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import msgspec
 
@@ -15,6 +16,7 @@ from anabranch_server.supervisor.desired import (
     Present,
     desired,
     held_delta,
+    ready_first,
 )
 from anabranch_server.supervisor.keeper_counts import ReloadKind
 from anabranch_server.supervisor.keeper_deltas import DeltaSteps
@@ -31,8 +33,14 @@ from anabranch_wire.errors import AnabranchError, Conflict, NotFound
 
 __all__ = ["KeptModel"]
 
+_LOOK_S: Final = 1.0
+"""While a version is looked at, deltas that may be tried again wait for at least so long."""
 _ROUNDS: Final = 2
 """How often deltas of a version are asked for before what was reached is switched to."""
+
+
+def _never() -> bool:
+    return False
 
 
 class KeptModel:
@@ -45,6 +53,7 @@ class KeptModel:
         around: what it works with.
         adopted: what workers serve already.
         is_named: whether it was asked for by name, so that it is a model even without a folder.
+        wake: set when there may be something new to see; cleared where that is looked at.
 
     Attributes:
         name: of the model.
@@ -56,9 +65,16 @@ class KeptModel:
     """
 
     def __init__(
-        self, name: str, around: Surroundings, adopted: StatePlan | None, *, is_named: bool = False
+        self,
+        name: str,
+        around: Surroundings,
+        adopted: StatePlan | None,
+        wake: asyncio.Event,
+        *,
+        is_named: bool = False,
     ) -> None:
         self.name = name
+        self._wake = wake
         self.seen: SeenModel | None = None
         self._around = around
         self._is_named = is_named
@@ -72,6 +88,7 @@ class KeptModel:
         self.delta_faults = self._reports.delta_faults
         self._deltas = DeltaSteps(name, around, self._reports, self._switches.recorded)
         self.loads = Loads(name, around, self._reports, self._switches, self._deltas)
+        self._ahead = Loads(name, around, self._reports, self._switches, self._deltas)
 
     @property
     def deployment(self) -> Deployment | None:
@@ -142,7 +159,12 @@ class KeptModel:
     # --- steps ----------------------------------------------------------------------------------
 
     async def converge(
-        self, intent: Intent | None = None, kind: ReloadKind = "version", *, is_strict: bool = False
+        self,
+        intent: Intent | None = None,
+        kind: ReloadKind = "version",
+        *,
+        is_strict: bool = False,
+        gives_way: Callable[[], bool] = _never,
     ) -> AnabranchError | None:
         """Load and switch until the model serves what it should.
 
@@ -151,6 +173,8 @@ class KeptModel:
             kind: of what is switched to, for logs and metrics.
             is_strict: whether the first failed switch is the end; else what failed makes room for
                 the next best.
+            gives_way: whether somebody waits who goes first; asked when woken while a version is
+                looked at, which is given up then.
 
         Returns:
             The first thing that went wrong, though the rest may have been done.
@@ -163,11 +187,14 @@ class KeptModel:
         self._is_short = False
         while True:
             wish = intent or self.intent
-            error, is_done = await self._step(wish, kind, rounds, is_strict=is_strict)
+            error, is_done = await self._step(
+                wish, kind, rounds, is_strict=is_strict, gives_way=gives_way
+            )
             first = first or error
-            if is_done:
+            if is_done and not gives_way():
                 self.shelf.prune(() if self.seen is None else self.seen.versions)
                 self.delta_faults.keep(self._concerned())
+            if is_done:
                 return first
 
     def _concerned(self) -> set[int]:
@@ -177,7 +204,13 @@ class KeptModel:
         return {*self.shelf.in_memory, *(n for n in there if n > default)}
 
     async def _step(
-        self, intent: Intent, kind: ReloadKind, rounds: Counter[int], *, is_strict: bool
+        self,
+        intent: Intent,
+        kind: ReloadKind,
+        rounds: Counter[int],
+        *,
+        is_strict: bool,
+        gives_way: Callable[[], bool],
     ) -> tuple[AnabranchError | None, bool]:
         """Take one step; returns what went wrong, and whether none is left.
 
@@ -197,15 +230,19 @@ class KeptModel:
             facts = self.facts(intent)
             wanted = desired(facts)
             fault = self._reports.unserved(wanted, facts) or fault
+            if not is_strict:
+                wanted = ready_first(wanted, facts)
         if wanted.load and intent is self.intent and self._switches.is_waiting(_now_s()):
             return fault, True
         coming = {n: to for n, to in wanted.deltas.items() if rounds[n] < _ROUNDS}
         if wanted.load:
             ahead = {} if is_strict else {n: to for n, to in coming.items() if not rounds[n]}
             if self.state is None or not ahead.keys() & self.shelf.in_memory.keys():
-                return await self._load(wanted.load[0], intent) or fault, False
+                number = wanted.load[0]
+                error = await self._load(number, self._wish(held_delta(number, intent)), gives_way)
+                return error or fault, gives_way() and number not in self.shelf.found
             rounds.update(ahead.keys())
-            return await self._switch_ahead(self.state, ahead) or fault, False
+            return await self._switch_ahead(ahead) or fault, False
         if coming:
             number = min(coming)
             rounds[number] += 1
@@ -267,13 +304,38 @@ class KeptModel:
             number: of the version.
             delta: it has to be at that one; None is as far as deltas lead.
         """
-        wish = self._wish(delta, is_exact=delta is not None)
-        return await self.loads.obtain(number, self.seen, wish)
+        return await self._load(number, self._wish(delta, is_exact=delta is not None), _never)
 
-    async def _load(self, number: int, intent: Intent) -> AnabranchError | None:
-        """Have a version looked at that is to be served; returns why that cannot be."""
-        wish = self._wish(held_delta(number, intent))
-        return await self.loads.obtain(number, self.seen, wish)
+    async def _load(
+        self, number: int, wish: Wish, gives_way: Callable[[], bool]
+    ) -> AnabranchError | None:
+        """Have a version looked at; returns why it cannot be served.
+
+        That may take minutes: what is served goes on getting its deltas meanwhile.
+        """
+        loading = asyncio.ensure_future(self.loads.obtain(number, self.seen, wish))
+        try:
+            while not await self._is_done_first(loading):
+                if gives_way():
+                    return None
+                self._wake.clear()
+                await self._switch_ahead(desired(self.facts(self.intent)).deltas)
+            return await loading
+        finally:
+            loading.cancel()
+            await asyncio.gather(loading, return_exceptions=True)
+
+    async def _is_done_first(self, loading: asyncio.Future[AnabranchError | None]) -> bool:
+        """Wait until there may be deltas to apply, or a load is done; returns whether that is."""
+        again_s = self.delta_faults.wake_at_s(_now_s())
+        timeout_s = None if again_s is None else max(_LOOK_S, again_s - _now_s())
+        waking = asyncio.ensure_future(self._wake.wait())
+        both: set[asyncio.Future[Any]] = {loading, waking}
+        try:
+            await asyncio.wait(both, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waking.cancel()
+        return loading.done()
 
     async def _move(self, number: int, delta: int, intent: Intent) -> AnabranchError | None:
         """Bring a version to another delta, as far as that can be had; returns what is amiss."""
@@ -282,20 +344,15 @@ class KeptModel:
         wish = self._wish(held, is_in_memory=is_in_memory, is_exact=held is not None)
         return await self.loads.move(number, delta, self.seen, wish)
 
-    async def _switch_ahead(
-        self, state: StatePlan, deltas: dict[int, int]
-    ) -> AnabranchError | None:
-        """Bring what is served to its newest deltas before something else takes its time."""
+    async def _switch_ahead(self, deltas: Mapping[int, int]) -> AnabranchError | None:
+        """Bring what is served to its newest deltas before, and while, something else is done."""
         error: AnabranchError | None = None
         for number, delta in deltas.items():
             if number in self.shelf.in_memory:
-                error = await self._move(number, delta, self.intent) or error
-        found = self.shelf.found
-        versions = tuple(found[plan.version].plan for plan in state.versions)
-        if versions == state.versions:
-            return error
-        new = msgspec.structs.replace(state, versions=versions)
-        return await self._switches.switch(new, self.intent, "version") or error
+                held = held_delta(number, self.intent)
+                wish = self._wish(held, is_in_memory=True, is_exact=held is not None)
+                error = await self._ahead.move(number, delta, self.seen, wish) or error
+        return await self._switches.switch_to_found(self.intent) or error
 
     def _wish(
         self, delta: int | None, *, is_in_memory: bool = False, is_exact: bool = False

@@ -8,6 +8,8 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
+import msgspec
+
 from anabranch_server.load_failures import failure_reason
 from anabranch_server.processes.plans import StatePlan, VersionPlan
 from anabranch_server.supervisor.alterations import NoRoom
@@ -42,6 +44,8 @@ class Switches:
         shelf: the model's versions.
         leaving: versions that go with the switch at work.
         recorded: version -> delta that it was at when that was written down before this began.
+        turn: to be held from the look at `state` to the switch that follows from it, where a load
+            and deltas of what is served are at work beside each other.
     """
 
     def __init__(
@@ -54,6 +58,7 @@ class Switches:
         self.shelf = Shelf(adopted, record)
         self.recorded = {} if record is None else {n.version: n.delta for n in record.versions}
         self.leaving: frozenset[int] = frozenset()
+        self.turn = asyncio.Lock()
         self._name = name
         self._around = around
         self._reports = reports
@@ -71,6 +76,18 @@ class Switches:
     def is_waiting(self, now_s: float) -> bool:
         """Whether a state that was refused is to be tried again later, which may pass."""
         return self._refused is not None and now_s < self._refused[1] < float("inf")
+
+    async def switch_to_found(self, intent: Intent) -> AnabranchError | None:
+        """Have what is served as its versions were found last; returns why that failed."""
+        async with self.turn:
+            state = self.state
+            if state is None:
+                return None
+            versions = tuple(self.shelf.found[plan.version].plan for plan in state.versions)
+            if versions == state.versions:
+                return None
+            new = msgspec.structs.replace(state, versions=versions)
+            return await self.switch(new, intent, "version")
 
     async def switch(
         self, state: StatePlan | None, intent: Intent, kind: ReloadKind

@@ -36,6 +36,9 @@ _log = logging.getLogger(__name__)
 
 _FRESH_S: Final = 20.0
 """Well below the time after which a loader without work ends by itself."""
+_MOST_ANSWERS: Final = 100
+"""A loader that has looked at so many versions is replaced. What libraries leave behind (ONNX
+Runtime 1.32: some 14 KiB a version that is run, none of it ours to free) goes with it."""
 _ATTEMPTS: Final = 2
 _STARVED_S: Final = 10.0
 _HURRY_S: Final = 0.5
@@ -57,6 +60,7 @@ class LoaderLink:
         start: asks the launcher for a loader; `attach` answers it.
         start_timeout_s: how long that may take.
         fresh_s: a loader that has been without work for longer is not asked any more.
+        most_answers: nor one that has given so many answers.
         starved_s: how long one at the lowest priority may want a processor in vain, before another
             one begins again at normal priority; half a second at most where it is at deltas, and
             those that follow begin at normal priority then.
@@ -71,6 +75,7 @@ class LoaderLink:
         start: Callable[[], None],
         start_timeout_s: float = 30.0,
         fresh_s: float = _FRESH_S,
+        most_answers: int = _MOST_ANSWERS,
         starved_s: float = _STARVED_S,
         complete: Callable[[Request], Request] = lambda request: request,
     ) -> None:
@@ -79,6 +84,7 @@ class LoaderLink:
         self._start = start
         self._starved_s = starved_s
         self._fresh_s = fresh_s
+        self._most_answers = most_answers
         self._start_timeout_s = start_timeout_s
         self._turn = asyncio.Lock()
         self._loader: _Loader | None = None
@@ -230,7 +236,8 @@ class LoaderLink:
     async def _fresh_loader(self, *, may_be_idle: bool) -> "_Loader":
         loader = self._loader
         if loader is not None and not loader.is_dead:
-            if loader.idle_s <= self._fresh_s and (may_be_idle or not loader.is_idle):
+            is_fresh = loader.idle_s <= self._fresh_s and loader.answers < self._most_answers
+            if is_fresh and (may_be_idle or not loader.is_idle):
                 return loader
             loader.end()
         self._loader = None
@@ -254,6 +261,7 @@ class _Loader:
         self.pid = pid
         self.is_dead = False
         self.is_idle = False  # at the lowest priority, from which it cannot come back
+        self.answers = 0
         self._pidfd = pidfd
         self._loop = asyncio.get_running_loop()
         self._quiet_since_s = self._loop.time()
@@ -305,6 +313,7 @@ class _Loader:
         if isinstance(message, Progress):
             self._on_progress(message)
         elif self._answer is not None and not self._answer.done():
+            self.answers += 1
             self._answer.set_result(message)
 
     def _died(self) -> None:

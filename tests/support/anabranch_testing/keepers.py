@@ -119,6 +119,7 @@ class NamedLoader:
         applied: (model, version, newest delta asked for) in their order.
         read: deltas whose contents were looked at, in their order.
         gate: while clear, requests wait after they said what they do.
+        load_gate: the same of versions alone.
         begun: set by every request.
         refuse: raises why deltas cannot even be begun with; None lets them pass.
     """
@@ -130,6 +131,8 @@ class NamedLoader:
         self.last: LoadVersion | None = None
         self.gate = asyncio.Event()
         self.gate.set()
+        self.load_gate = asyncio.Event()
+        self.load_gate.set()
         self.begun = asyncio.Event()
         self.refuse: Callable[[ApplyDeltas], AnabranchError | None] = lambda request: None
 
@@ -161,6 +164,7 @@ class NamedLoader:
         on_progress(Progress(0, "verifying", 1, 4))
         self.begun.set()
         await self.gate.wait()
+        await self.load_gate.wait()
         data = (Path(request.version_path) / "model.onnx").read_bytes()
         told = json.loads(data)
         if broken := told.get("broken"):

@@ -1,0 +1,184 @@
+"""What goes on for a model while one of its versions is looked at, without processes."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from anabranch_server.administration import ActionRequest
+from anabranch_testing.event_loops import on_loop
+from anabranch_testing.keepers import KeptServer, kept_server, write_version
+from anabranch_testing.published_deltas import write_delta
+from anabranch_testing.stand_ins import until
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "models"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    return tmp_path / "state"
+
+
+async def begin_load(server: KeptServer, version: int, **told: object) -> None:
+    """Publish a version, and wait until it is being looked at; that ends when the gate opens."""
+    server.named_loader.load_gate.clear()
+    server.named_loader.begun.clear()
+    write_version(server.root / "m", version, **told)
+    await server.watcher.look()
+    await server.named_loader.begun.wait()
+
+
+def snapshot(server: KeptServer) -> str:
+    return server.admin.snapshots()["m"]
+
+
+@on_loop
+async def test_what_is_served_gets_its_deltas_while_another_version_is_looked_at(
+    root: Path, state: Path
+) -> None:
+    write_version(root / "m", 1)
+    async with kept_server(root, state) as server:
+        await begin_load(server, 2)
+        for delta in (1, 2):
+            write_delta(root / "m" / "1", delta)
+            await server.watcher.look()
+            await until(lambda delta=delta: snapshot(server) == f"1+{delta}")  # type: ignore[misc]
+        assert [one.state for one in server.admin.model("m").versions] == ["LOADING", "READY"]
+        server.named_loader.load_gate.set()
+        await server.settled()
+        assert server.served() == ((2,), 2)
+        assert server.named_loader.requests == [("m", 1), ("m", 2)]
+
+
+@on_loop
+async def test_so_it_does_while_somebody_has_one_loaded(root: Path, state: Path) -> None:
+    write_version(root / "m", 1)
+    write_version(root / "m", 2)
+    async with kept_server(root, state) as server:
+        server.named_loader.load_gate.clear()
+        begun = await server.admin.act("load", "m", ActionRequest(version=1, wait_s=0.01))
+        write_delta(root / "m" / "2", 1)
+        await server.watcher.look()
+        await until(lambda: snapshot(server) == "2+1")
+        assert server.admin.operation(begun.id).state == "RUNNING"
+        assert server.admin.operation(begun.id).phase == "verifying"
+        server.named_loader.load_gate.set()
+        await server.settled()
+        assert server.served() == ((1, 2), 2)
+        assert server.admin.operation(begun.id).state == "DONE"
+
+
+@on_loop
+async def test_deltas_that_cannot_be_applied_do_not_end_the_load(root: Path, state: Path) -> None:
+    write_version(root / "m", 1)
+    async with kept_server(root, state) as server:
+        await begin_load(server, 2)
+        write_delta(root / "m" / "1", 1, extra={"broken": "cut off"})
+        await server.watcher.look()
+        await until(lambda: server.admin.model("m").last_error is not None)
+        assert snapshot(server) == "1"
+        server.named_loader.load_gate.set()
+        await server.settled()
+        assert server.served() == ((2,), 2)
+
+
+@on_loop
+async def test_a_rollback_does_not_wait_for_a_load(root: Path, state: Path) -> None:
+    write_version(root / "m", 1)
+    async with kept_server(root, state) as server:
+        write_version(root / "m", 2)
+        await server.look()
+        assert server.served() == ((2,), 2)
+        await begin_load(server, 3)
+        rolled = await server.admin.act("rollback", "m", ActionRequest(wait_s=20))
+        assert (rolled.state, server.served()) == ("DONE", ((1,), 1))
+        assert not server.named_loader.load_gate.is_set()
+        server.named_loader.load_gate.set()
+        await server.settled()
+        assert server.served() == ((1,), 1), "the hold keeps what was being looked at away"
+        await server.admin.act("unpin", "m", ActionRequest())
+        assert server.served() == ((3,), 3)
+
+
+@on_loop
+async def test_a_load_that_gave_way_begins_anew(root: Path, state: Path) -> None:
+    for version in (1, 2):
+        write_version(root / "m", version)
+    (root / "m" / "serving.yaml").write_text("format: 1\nversions: {latest: 2}\n")
+    async with kept_server(root, state) as server:
+        assert server.served() == ((1, 2), 2)
+        await begin_load(server, 3)
+        begun = await server.admin.act("unload", "m", ActionRequest(version=1, wait_s=0.1))
+        await until(lambda: server.served() == ((2,), 2))
+        server.named_loader.load_gate.set()
+        await server.settled()
+        assert server.admin.operation(begun.id).state == "DONE"
+        assert server.served() == ((2, 3), 3)
+        assert server.named_loader.requests == [("m", 2), ("m", 1), ("m", 3), ("m", 3)]
+
+
+@on_loop
+async def test_versions_that_come_faster_than_they_are_looked_at_are_served_all_the_same(
+    root: Path, state: Path
+) -> None:
+    write_version(root / "m", 1)
+    async with kept_server(root, state) as server:
+        for version in (2, 3, 4):
+            await begin_load(server, version)
+            write_version(root / "m", version + 1)
+            await server.watcher.look()
+            server.named_loader.begun.clear()
+            server.named_loader.load_gate.set()
+            await server.named_loader.begun.wait()  # the next one's turn
+            server.named_loader.load_gate.clear()
+            await until(lambda version=version: server.served()[1] >= version)  # type: ignore[misc]
+        server.named_loader.load_gate.set()
+        await server.settled()
+        assert server.served() == ((5,), 5)
+        defaults = [one.default for _, one in server.switching.switches if one]
+        assert defaults == [1, 2, 3, 4, 5]
+
+
+@on_loop
+async def test_room_is_made_for_a_load_beside_deltas_of_what_is_served(
+    root: Path, state: Path
+) -> None:
+    write_version(root / "m", 1, tables=1000)
+    (root / "m" / "serving.yaml").write_text(
+        "format: 1\nkeep_previous: 1\nmemory: {max_bytes: 2600}\n"
+    )
+    async with kept_server(root, state) as server:
+        write_version(root / "m", 2, tables=1000)
+        await server.look()
+        assert [one.version for one in server.state().versions] == [1, 2]
+        server.switching.gate.clear()
+        write_version(root / "m", 3, tables=1000)
+        write_delta(root / "m" / "2", 1)
+        await server.watcher.look()
+        server.switching.gate.set()
+        await server.settled()
+        assert server.served() == ((3,), 3)
+        states = [one for _, one in server.switching.switches if one]
+        assert [(p.version, p.delta) for p in states[-1].versions][-1] == (3, 0)
+        assert all({p.version for p in one.versions} >= set(one.served) for one in states)
+
+
+@on_loop
+async def test_what_is_asked_for_meanwhile_is_done_after_the_load(root: Path, state: Path) -> None:
+    write_version(root / "m", 1)
+    async with kept_server(root, state) as server:
+        await begin_load(server, 2)
+        asked = asyncio.create_task(server.admin.set_labels("m", {"canary": 2}))
+        begun = await server.admin.act("load", "m", ActionRequest(version=2, wait_s=0.05))
+        assert (begun.state, asked.done()) == ("RUNNING", False)
+        server.named_loader.load_gate.set()
+        await asked
+        await server.settled()
+        assert server.admin.operation(begun.id).state == "DONE"
+        assert server.state().labels == {"canary": 2}
+        assert server.named_loader.requests == [("m", 1), ("m", 2)]
