@@ -92,7 +92,7 @@ def main() -> None:
         deltas = DeltaSizes(20_000, 500, 1, 3.0, 2, 1, 500) if options.quick else DeltaSizes()
         measured += delta_rows(deltas, options.pictures)
     if "W10" in wanted:
-        fresh = FreshnessSizes(20_000, 500, 5) if options.quick else FreshnessSizes()
+        fresh = FreshnessSizes(20_000, 500, 5, 5) if options.quick else FreshnessSizes()
         measured += freshness_rows(fresh)
     if wanted & {"W13", "W14"}:
         starts = StartSizes(20_000, 1, 30, 10) if options.quick else StartSizes()

@@ -13,30 +13,25 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from anabranch_runtime.admission import InputRules
-from anabranch_runtime.backends.protocol import Binding, DenseBackend
+from anabranch_runtime.backends.protocol import DenseBackend
 from anabranch_runtime.batch_size import BatchCost
 from anabranch_runtime.cancellation import Cancellation
 from anabranch_runtime.cpu import check_cpusets
-from anabranch_runtime.cut_engines import build_engine
-from anabranch_runtime.cut_sources import CutSource
 from anabranch_runtime.engines import Engines
-from anabranch_runtime.examples import examples_of
 from anabranch_runtime.executor import Executor, deliver
 from anabranch_runtime.executor_lookups import LookupCounts, add_counts
 from anabranch_runtime.lanes import Lane
 from anabranch_runtime.models import DenseModel
 from anabranch_runtime.observing import GroupObserver, ShedReason
-from anabranch_runtime.pacing import pace_of
 from anabranch_runtime.ranking.rules import RankingRules
 from anabranch_runtime.refusals import drop, send_away
 from anabranch_runtime.requests import Ticket
-from anabranch_runtime.row_source import RowSource, StoreView
+from anabranch_runtime.row_source import StoreView
 from anabranch_runtime.selection import Lanes
 from anabranch_runtime.served import Freshness, ServedVersion
 from anabranch_runtime.settings import GroupSettings, QueueSettings
 from anabranch_runtime.splitting import split
-from anabranch_runtime.warming import batch_plan, company_of, measured_costs, warm
+from anabranch_runtime.version_building import build_version
 from anabranch_wire.errors import Overloaded, Unavailable
 from anabranch_wire.snapshots import Snapshot
 
@@ -196,64 +191,24 @@ class SessionGroup:
             Cancelled: it was ended early.
             Unavailable: the group was closed.
         """
-        rules = InputRules.of(model, user_inputs, self.settings.max_repeated_bytes)
-        source = _source_of(model, store)
-        beside = source if isinstance(source, RowSource) else None
-        cut = source if isinstance(source, CutSource) else None
-        prepared = examples_of(examples, rules, model.rows.input_axes, beside)
-        requests = prepared.requests
-        ending = cancellation or Cancellation()
-        engine = build_engine(self._backend, model, ending)
-        bindings: list[Binding] = []
-        try:
-            for _ in self._executors:
-                bindings.append(engine.bind())
-                warm(bindings[-1], requests, warm_rounds, ending, cut)
-            plan = batch_plan(
-                self.settings.batching,
-                model.rows,
-                costs
-                or measured_costs(
-                    model.rows,
-                    bindings[0],
-                    requests,
-                    ending,
-                    look_up=prepared.look_up,
-                    source=cut,
-                ),
-            )
-            token = self._engines.add(engine, bindings)
-        except BaseException:
-            for binding in bindings:
-                binding.close()
-            engine.close()
-            raise
-        uniform = model.rows.can_merge and all(-1 not in spec.shape[1:] for spec in rules.specs)
-        company, company_rows = company_of(model.rows, requests) if uniform else (None, 0)
-        served = ServedVersion(
-            snapshot=snapshot,
-            model=model,
-            rules=rules,
-            output_index={spec.name: i for i, spec in enumerate(model.outputs)},
-            group=self,
-            description=description,
+        built = build_version(
+            self._backend,
+            self.settings,
+            model,
+            examples,
+            store,
+            warm_rounds=warm_rounds,
             user_inputs=user_inputs,
-            mergeable=plan.mergeable,
-            max_rows=plan.max_rows,
-            fewest_rows=model.rows.min_rows if model.rows.can_pad else 0,
-            uniform=uniform,
-            split_rows=plan.split_rows,
-            company=company,
-            company_rows=company_rows,
-            token=token,
-            pace=pace_of(
-                plan.costs,
-                full_rows=plan.max_rows if plan.mergeable else 0,
-                typical_rows=max([rows for _, rows in requests], default=1),
-            ),
-            source=source,
-            ranking=ranking,
-            freshness=freshness,
+            costs=costs,
+            ending=cancellation or Cancellation(),
+        )
+        try:
+            token = self._engines.add(built.engine, built.bindings)
+        except BaseException:
+            built.close()
+            raise
+        served = built.served(
+            self, token, snapshot, description=description, ranking=ranking, freshness=freshness
         )
         self._engines.watch(served)
         return served
@@ -426,12 +381,3 @@ class SessionGroup:
             f"model {self.model!r}: {why}: {requests} requests of {rows} rows wait",
             max(lane.drain_s(now), _LEAST_RETRY_S),
         )
-
-
-def _source_of(model: DenseModel, store: StoreView | None) -> RowSource | CutSource | None:
-    """Compile the lookups of a model, if it has any; then there must be a view."""
-    if model.cut is None:
-        return RowSource.of(model.lookups, store)
-    if store is None:
-        raise ValueError("a model with lookups needs a store")
-    return CutSource.open(model.cut, store)

@@ -29,7 +29,7 @@ from anabranch_runtime.store import Segment
 from anabranch_server.loader.building import GraphBuilder
 from anabranch_server.loader.measuring import batch_costs
 from anabranch_server.loader.version_plans import version_plan
-from anabranch_server.processes.messages import Found
+from anabranch_server.processes.loader_messages import Found
 from anabranch_server.processes.planned_models import dense_model
 from anabranch_server.processes.plans import SplitPlan, VersionPlan
 from anabranch_testing.cut_graphs import USER_NAMES, CutRequest, cut_graphs, cut_plan, cut_store

@@ -11,7 +11,7 @@ from anabranch_server.loader.building import GraphBuilder
 from anabranch_server.loader.examination import examine
 from anabranch_server.loader.row_cache import RowCache
 from anabranch_server.processes.failures import error_of
-from anabranch_server.processes.messages import Found, LoadVersion, Refused
+from anabranch_server.processes.loader_messages import Found, LoadVersion, Refused
 from anabranch_testing.graphs import write_graph
 
 GRAPH = """

@@ -20,7 +20,7 @@ from anabranch_server.loader.applying import DeltaDesk
 from anabranch_server.loader.building import GraphBuilder
 from anabranch_server.loader.examination import examine
 from anabranch_server.loader.row_cache import RowCache
-from anabranch_server.processes.messages import (
+from anabranch_server.processes.loader_messages import (
     Applied,
     ApplyDeltas,
     Found,

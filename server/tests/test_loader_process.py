@@ -18,7 +18,7 @@ from anabranch_server.loader.examination import examine
 from anabranch_server.loader.row_cache import RowCache
 from anabranch_server.loader.standing import be_first_to_go
 from anabranch_server.processes.arrays import array_of
-from anabranch_server.processes.messages import LoadVersion, Progress, Refused
+from anabranch_server.processes.loader_messages import LoadVersion, Progress, Refused
 from anabranch_server.supervisor.loader_link import LoaderLink
 from anabranch_testing.event_loops import on_loop
 from anabranch_testing.graphs import scale_model

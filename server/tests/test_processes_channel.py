@@ -15,6 +15,7 @@ import pytest
 import uvloop
 
 from anabranch_server.processes.channel import MAX_WAITING, Channel, ChannelClosed, Received, pair
+from anabranch_server.processes.message import Message
 from anabranch_server.processes.messages import (
     Abort,
     Ack,
@@ -25,7 +26,6 @@ from anabranch_server.processes.messages import (
     FromWorker,
     HeldModel,
     Hello,
-    Message,
     NewSupervisor,
     Ping,
     Pong,

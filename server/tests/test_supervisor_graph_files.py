@@ -10,7 +10,7 @@ from anabranch_server.loader.building import GraphBuilder
 from anabranch_server.loader.examination import examine
 from anabranch_server.loader.row_cache import RowCache
 from anabranch_server.processes.failures import error_of
-from anabranch_server.processes.messages import Found, LoadVersion, Progress
+from anabranch_server.processes.loader_messages import Found, LoadVersion, Progress
 from anabranch_testing.event_loops import on_loop
 from anabranch_testing.graphs import scale_model
 from anabranch_testing.keepers import KeptServer, kept_server

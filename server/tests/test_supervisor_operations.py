@@ -1,6 +1,6 @@
 import pytest
 
-from anabranch_server.processes.messages import Progress
+from anabranch_server.processes.loader_messages import Progress
 from anabranch_server.supervisor.keeper_counts import DURATION_BOUNDS, Durations, ReloadCounts
 from anabranch_server.supervisor.keeper_failures import Failures
 from anabranch_server.supervisor.operations import Operations

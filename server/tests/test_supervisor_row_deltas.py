@@ -13,12 +13,7 @@ from numpy.typing import NDArray
 
 from anabranch_model_store.deltas.targets import RowChanges
 from anabranch_runtime.shared_words import SharedWords
-from anabranch_server.processes.messages import (
-    CannotPrepare,
-    HeldModel,
-    Joined,
-    Prepare,
-)
+from anabranch_server.processes.messages import CannotPrepare, HeldModel, Joined, Prepare
 from anabranch_server.processes.plans import GenerationPlan, RunPlan, StatePlan, VersionPlan
 from anabranch_server.supervisor.alterations import NoRoom
 from anabranch_server.supervisor.numbering import first_number

@@ -8,13 +8,7 @@ import pytest
 
 from anabranch_runtime.shared_words import SharedWords
 from anabranch_runtime.store import Change, StoreWriter
-from anabranch_server.processes.messages import (
-    CannotPrepare,
-    HeldModel,
-    Joined,
-    Prepare,
-    Released,
-)
+from anabranch_server.processes.messages import CannotPrepare, HeldModel, Joined, Prepare, Released
 from anabranch_server.processes.plans import GenerationPlan, StatePlan
 from anabranch_server.supervisor.alterations import NoRoom
 from anabranch_server.supervisor.effects import WorkerId

@@ -16,13 +16,7 @@ from anabranch_runtime.served import Freshness, ServedVersion
 from anabranch_runtime.session_group import SessionGroup
 from anabranch_runtime.shared_words import SharedWords
 from anabranch_runtime.store import Capacity, Segment, StoreWriter
-from anabranch_server.processes.messages import (
-    Ack,
-    CannotPrepare,
-    FromWorker,
-    Prepare,
-    Released,
-)
+from anabranch_server.processes.messages import Ack, CannotPrepare, FromWorker, Prepare, Released
 from anabranch_server.processes.plans import GenerationPlan, StatePlan, VersionPlan
 from anabranch_server.worker.builds import Builds
 from anabranch_server.worker.counting import Counting

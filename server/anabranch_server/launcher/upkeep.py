@@ -20,12 +20,12 @@ from anabranch_server.launcher.polling import Poller
 from anabranch_server.launcher.restarts import RestartPolicy
 from anabranch_server.launcher.starts import Started, Starter
 from anabranch_server.processes.channel import Channel, ChannelClosed, pair
+from anabranch_server.processes.message import Message
 from anabranch_server.processes.messages import (
     Attached,
     Drain,
     FromSupervisor,
     LoaderAttached,
-    Message,
     NewSupervisor,
     Purpose,
     StartLoader,

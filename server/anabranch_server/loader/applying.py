@@ -18,7 +18,7 @@ from anabranch_model_store.serving_yaml import Deployment
 from anabranch_model_store.yaml_documents import read_yaml
 from anabranch_server.loader.delta_targets import delta_target, read_meaning_of, updated_plan
 from anabranch_server.loader.phases import Phases
-from anabranch_server.processes.messages import (
+from anabranch_server.processes.loader_messages import (
     Applied,
     ApplyDeltas,
     DeltaFault,

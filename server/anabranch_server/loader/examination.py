@@ -17,7 +17,7 @@ from anabranch_server.loader.measuring import batch_costs
 from anabranch_server.loader.phases import Phases
 from anabranch_server.loader.row_cache import ByteCount, RowCache
 from anabranch_server.loader.version_plans import update_plan, version_plan
-from anabranch_server.processes.messages import Found, LoadVersion, Progress, Refused
+from anabranch_server.processes.loader_messages import Found, LoadVersion, Progress, Refused
 from anabranch_wire.errors import AnabranchError, TooLarge, Unavailable
 from anabranch_wire.manifest import FILE_NAME
 from anabranch_wire.names import ModelName

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-from anabranch_server.processes.messages import Phase
+from anabranch_server.processes.loader_messages import Phase
 
 __all__ = ["Phases"]
 

@@ -10,13 +10,8 @@ from anabranch_server.loader.standing import be_first_to_go, become_idle
 from anabranch_server.logs import configure_logs
 from anabranch_server.processes.boot import Boot
 from anabranch_server.processes.channel import Channel, ChannelClosed
-from anabranch_server.processes.messages import (
-    ApplyDeltas,
-    FromSupervisor,
-    LoadVersion,
-    Progress,
-    SetLog,
-)
+from anabranch_server.processes.loader_messages import ApplyDeltas, LoadVersion, Progress
+from anabranch_server.processes.messages import FromSupervisor, SetLog
 
 if TYPE_CHECKING:
     from anabranch_server.loader.applying import DeltaDesk

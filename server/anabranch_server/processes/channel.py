@@ -21,7 +21,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
 
-from anabranch_server.processes.messages import Message
+from anabranch_server.processes.message import Message
 from anabranch_server.processes.packets import (
     MAX_DESCRIPTORS,
     MAX_PACKET_BYTES,

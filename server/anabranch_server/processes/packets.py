@@ -13,7 +13,7 @@ from typing import Final, Protocol, TypeVar
 
 import msgspec
 
-from anabranch_server.processes.messages import Message
+from anabranch_server.processes.message import Message
 from anabranch_wire.errors import Corrupt, TooLarge
 
 __all__ = [

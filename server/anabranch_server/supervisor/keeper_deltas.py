@@ -7,7 +7,7 @@ from pathlib import Path
 
 from anabranch_server.load_failures import failure_reason, known_reason
 from anabranch_server.processes.failures import error_of
-from anabranch_server.processes.messages import Applied, ApplyDeltas, Progress
+from anabranch_server.processes.loader_messages import Applied, ApplyDeltas, Progress
 from anabranch_server.processes.plans import VersionPlan
 from anabranch_server.supervisor.delta_choice import DeltaFacts
 from anabranch_server.supervisor.keeper_delta_faults import DeltaFaults

@@ -10,7 +10,7 @@ import msgspec
 
 from anabranch_model_store.memory import Demand, Footprint, OutOfRoom, must_give_way
 from anabranch_server.load_failures import failure_reason
-from anabranch_server.processes.messages import Found, LoadVersion, Progress
+from anabranch_server.processes.loader_messages import Found, LoadVersion, Progress
 from anabranch_server.processes.plans import VersionPlan
 from anabranch_server.supervisor.delta_choice import NO_DELTA_FACTS, wanted_delta
 from anabranch_server.supervisor.keeper_deltas import DeltaSteps

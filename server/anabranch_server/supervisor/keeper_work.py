@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from anabranch_server.processes.messages import Applied
+from anabranch_server.processes.loader_messages import Applied
 
 __all__ = ["NO_WORK", "Work"]
 

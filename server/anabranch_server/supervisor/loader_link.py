@@ -18,7 +18,7 @@ import msgspec
 from anabranch_model_store.memory import OutOfRoom, times_out_of_memory
 from anabranch_server.processes.channel import Channel, ChannelClosed
 from anabranch_server.processes.failures import error_of
-from anabranch_server.processes.messages import (
+from anabranch_server.processes.loader_messages import (
     Applied,
     ApplyDeltas,
     Found,

@@ -12,14 +12,14 @@ from typing import Final
 
 import msgspec
 
-from anabranch_server.processes.messages import (
+from anabranch_server.processes.loader_messages import (
     Applied,
     ApplyDeltas,
     Found,
     LoadVersion,
     Progress,
-    Purpose,
 )
+from anabranch_server.processes.messages import Purpose
 from anabranch_server.supervisor.loader_link import LoaderLink, Request
 
 __all__ = ["Loaders"]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from anabranch_server.administration import Action, OperationState, OperationView
-from anabranch_server.processes.messages import Progress
+from anabranch_server.processes.loader_messages import Progress
 from anabranch_wire.errors import AnabranchError, NotFound
 
 __all__ = ["Operation", "Operations"]

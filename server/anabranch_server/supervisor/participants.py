@@ -5,7 +5,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Protocol
 
-from anabranch_server.processes.messages import Message
+from anabranch_server.processes.message import Message
 from anabranch_server.processes.plans import StatePlan
 from anabranch_server.supervisor.alterations import Alteration
 from anabranch_server.supervisor.effects import Change, KillReason, WorkerId

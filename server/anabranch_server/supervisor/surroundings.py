@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from anabranch_server.processes.messages import (
+from anabranch_server.processes.loader_messages import (
     Applied,
     ApplyDeltas,
     Found,

@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final, Protocol
 
-from anabranch_server.processes.messages import Message, Trace, Traced
+from anabranch_server.processes.message import Message
+from anabranch_server.processes.messages import Trace, Traced
 from anabranch_server.supervisor.chrome_trace import TracedWorker, chrome_trace
 from anabranch_server.supervisor.effects import WorkerId
 from anabranch_wire.errors import Conflict, InvalidInput, Unavailable

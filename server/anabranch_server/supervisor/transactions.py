@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from anabranch_server.processes.message import Message
 from anabranch_server.processes.messages import (
     Ack,
     CannotPrepare,
     Hello,
-    Message,
     Prepare,
     Released,
     Serving,

@@ -20,13 +20,13 @@ from anabranch_runtime.counters import CountersReader, Series
 from anabranch_server.metrics.totals import EXITED, Totals
 from anabranch_server.processes.board import MODEL_SLOTS
 from anabranch_server.processes.channel import MAX_WAITING, Channel, ChannelClosed
+from anabranch_server.processes.message import Message
 from anabranch_server.processes.messages import (
     Ack,
     Attached,
     CannotPrepare,
     FromWorker,
     Hello,
-    Message,
     Opened,
     Ping,
     Pong,

@@ -11,7 +11,7 @@ import msgspec
 
 from anabranch_model_store.memory import check_fits
 from anabranch_runtime.ranking.plans import ItemTablePlan
-from anabranch_server.processes.messages import (
+from anabranch_server.processes.loader_messages import (
     Applied,
     ApplyDeltas,
     DeltaFault,

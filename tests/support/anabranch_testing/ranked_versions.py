@@ -22,7 +22,7 @@ from anabranch_runtime.requests import ScoreRequest, Ticket
 from anabranch_runtime.served import ServedVersion
 from anabranch_runtime.session_group import SessionGroup
 from anabranch_server.loader.version_plans import version_plan
-from anabranch_server.processes.messages import Found
+from anabranch_server.processes.loader_messages import Found
 from anabranch_server.processes.plans import VersionPlan
 from anabranch_server.worker.builds import Builds
 from anabranch_testing.groups import Collector

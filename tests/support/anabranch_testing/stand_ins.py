@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping
 
 from anabranch_runtime.counters import CountersPage
 from anabranch_server.processes.channel import Channel, pair
+from anabranch_server.processes.message import Message
 from anabranch_server.processes.messages import (
     Ack,
     Attached,
     FromSupervisor,
     HeldModel,
     Hello,
-    Message,
     Ping,
     Pong,
     Prepare,

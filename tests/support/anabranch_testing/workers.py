@@ -25,12 +25,12 @@ from anabranch_server.ports import Claim, claim
 from anabranch_server.processes.board import MODEL_SLOTS, BalanceLayout
 from anabranch_server.processes.boot import Boot, ListenAddress
 from anabranch_server.processes.channel import Channel, pair
+from anabranch_server.processes.message import Message
 from anabranch_server.processes.messages import (
     Ack,
     FromWorker,
     Hello,
     Joined,
-    Message,
     NewSupervisor,
     Prepare,
     Refreshed,

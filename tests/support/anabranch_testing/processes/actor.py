@@ -32,16 +32,16 @@ from anabranch_runtime.shared_words import SharedWords
 from anabranch_server.launcher.places import Place
 from anabranch_server.processes.boot import Boot, read_boot
 from anabranch_server.processes.channel import Channel, ChannelClosed, EventLoop
+from anabranch_server.processes.loader_messages import FromLoader
+from anabranch_server.processes.message import Message
 from anabranch_server.processes.messages import (
     Attached,
     Drain,
     FromLauncher,
-    FromLoader,
     FromSupervisor,
     FromWorker,
     Hello,
     LoaderAttached,
-    Message,
     NewSupervisor,
     Purpose,
     StartLoader,
