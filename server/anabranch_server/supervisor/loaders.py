@@ -24,6 +24,9 @@ from anabranch_server.supervisor.loader_link import LoaderLink, Request
 
 __all__ = ["Loaders"]
 
+_MOST_DELTAS: Final = 1000
+"""After so many answers the loader of deltas is replaced, which delays those that come just then by
+a second or two. They leave less in its memory than versions do."""
 _MARGIN_S: Final = 60.0
 """Between an answer and the moment at which its files count as in use; and for clocks."""
 
@@ -46,7 +49,9 @@ class Loaders:
             partial(start, "versions"), complete=lambda request: self._complete(request, "deltas")
         )
         self._deltas = LoaderLink(
-            partial(start, "deltas"), complete=lambda request: self._complete(request, "versions")
+            partial(start, "deltas"),
+            most_answers=_MOST_DELTAS,
+            complete=lambda request: self._complete(request, "versions"),
         )
 
     @property
