@@ -242,6 +242,7 @@ def test_scoring_and_metadata_are_alike(face: Face, servers: list[RunningServer]
         assert face.call("metadata", "spin") == client.metadata("spin")
 
 
+@pytest.mark.alone
 def test_deadlines_end_a_call_here_and_there(face: Face, servers: list[RunningServer]) -> None:
     face.rank("spin", USER, {"item_id": IDS, "price": PRICES})
     began = time.monotonic()
@@ -285,6 +286,7 @@ def test_more_than_it_can_do_is_overloaded_and_retries_stay_within_their_budget(
     assert asked == counts.requests + counts.retries
 
 
+@pytest.mark.alone
 def test_a_slow_call_is_answered_by_another_server_and_cancelled_at_the_slow_one(
     servers: list[RunningServer], face_name: FaceName
 ) -> None:
@@ -329,6 +331,7 @@ def test_a_slow_call_is_answered_by_another_server_and_cancelled_at_the_slow_one
         time.sleep(0.1)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("scheme", ["http", "grpc"])
 def test_a_cancelled_task_cancels_its_call_at_the_server(
     servers: list[RunningServer], scheme: str
