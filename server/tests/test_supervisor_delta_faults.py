@@ -28,7 +28,7 @@ def note(
     faults: DeltaFaults, now_s: float, error: AnabranchError | None = None, sequence: int = 25
 ) -> DeltaFault | None:
     error = error or Unavailable("away")
-    return faults.note(1, sequence, 30, error, "unreachable", now_s, fingerprint="a")
+    return faults.note(1, sequence, 30, error, "unreachable", now_s, is_of_files=True)
 
 
 def miss(faults: DeltaFaults, now_s: float) -> DeltaFault | None:
@@ -145,11 +145,24 @@ def test_files_of_what_lasts_are_looked_at_now_and_then(faults: DeltaFaults) -> 
     assert list(faults.lasting(104.0)) == []
     assert faults.wake_at_s(104.0) == 105.0
     assert len(list(faults.lasting(105.0))) == 1
-    faults.release(1, 25)
-    faults.release(1, 26)
+    faults.looked_at(1, 25, "a")  # who knows what they were when they were read
+    faults.looked_at(1, 26, "a")
     assert faults.stops(1, 105.0) == {}
     assert list(faults.lasting(111.0)) == []
     assert note(faults, 111.0, Corrupt("cut off")) is None  # it is as bad as it was
+    assert len(list(faults.lasting(116.0))) == 1
+    faults.looked_at(1, 25, "a")
+    assert faults.stops(1, 116.0) == {25: 30}
+    faults.looked_at(1, 25, "b")
+    assert faults.stops(1, 116.0) == {}
+
+
+def test_files_of_what_may_pass_are_only_told_apart(faults: DeltaFaults) -> None:
+    note(faults, 100.0)
+    faults.looked_at(1, 25, "a")
+    assert faults.stops(1, 100.0) == {25: 30}
+    faults.looked_at(1, 25, "b")
+    assert faults.stops(1, 100.0) == {}
 
 
 def test_people_and_versions_that_leave_take_faults_along(faults: DeltaFaults) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from anabranch_runtime.counters import Series
 from anabranch_server.administration import ActionRequest
+from anabranch_server.processes.loader_messages import ApplyDeltas
 from anabranch_server.processes.plans import StatePlan
 from anabranch_server.supervisor.alterations import NoRoom
 from anabranch_server.supervisor.holds import Records
@@ -19,7 +20,7 @@ from anabranch_testing.event_loops import on_loop
 from anabranch_testing.keepers import KeptServer, MemorySwitching, kept_server, write_version
 from anabranch_testing.published_deltas import write_delta
 from anabranch_testing.stand_ins import until
-from anabranch_wire.errors import InvalidInput, NotFound, Unavailable
+from anabranch_wire.errors import AnabranchError, Corrupt, InvalidInput, NotFound, Unavailable
 
 
 @pytest.fixture
@@ -349,13 +350,40 @@ async def test_files_of_a_refused_delta_that_are_put_right_count_as_changed(
         at_s = kept.wake_at_s()
         assert at_s is not None
         assert 0 < at_s - asyncio.get_running_loop().time() <= 6.0
+        await pass_time(server, 6.0)  # they may have changed while they were read
+        assert server.named_loader.read == [1, 1]
         await pass_time(server, 6.0)
-        assert server.named_loader.read == [1]
+        assert server.named_loader.read == [1, 1]
         attempt = root / "m" / "1" / "deltas" / "00000001" / ("0" * 16)
         attempt.mkdir()
         (attempt / "0000.safetensors").write_text("x")
         await pass_time(server, 6.0)
-        assert server.named_loader.read == [1, 1]
+        assert server.named_loader.read == [1, 1, 1]
+
+
+@over_hours
+async def test_a_delta_that_is_put_right_while_it_is_refused_is_applied(
+    root: Path, state: Path
+) -> None:
+    write_version(root / "m", 1)
+    async with kept_server(root, state) as server:
+        server.named_loader.gate.clear()
+        server.named_loader.begun.clear()
+        publish(root, 1, 1, broken="not JSON")
+        await server.watcher.look()
+        await server.named_loader.begun.wait()
+
+        def put_right_after_it_is_read(request: ApplyDeltas) -> AnabranchError:
+            publish(root, 1, 1)
+            server.named_loader.refuse = lambda request: None
+            return Corrupt("not JSON")
+
+        server.named_loader.refuse = put_right_after_it_is_read
+        server.named_loader.gate.set()
+        await server.settled()
+        assert snapshot(server) == "1"
+        await pass_time(server, 6.0)
+        assert snapshot(server) == "1+1"
 
 
 @over_hours

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from anabranch_server.administration import ActionRequest
+from anabranch_server.processes.loader_messages import ApplyDeltas
 from anabranch_testing.event_loops import on_loop
 from anabranch_testing.keepers import KeptServer, kept_server, write_version
 from anabranch_testing.published_deltas import write_delta
@@ -128,15 +129,15 @@ async def test_versions_that_come_faster_than_they_are_looked_at_are_served_all_
 ) -> None:
     write_version(root / "m", 1)
     async with kept_server(root, state) as server:
-        for version in (2, 3, 4):
-            await begin_load(server, version)
-            write_version(root / "m", version + 1)
+        await begin_load(server, 2)
+        for coming in (3, 4, 5):
+            write_version(root / "m", coming)
             await server.watcher.look()
             server.named_loader.begun.clear()
             server.named_loader.load_gate.set()
             await server.named_loader.begun.wait()  # the next one's turn
             server.named_loader.load_gate.clear()
-            await until(lambda version=version: server.served()[1] >= version)  # type: ignore[misc]
+            await until(lambda version=coming - 1: server.served()[1] >= version)  # type: ignore[misc]
         server.named_loader.load_gate.set()
         await server.settled()
         assert server.served() == ((5,), 5)
@@ -182,3 +183,29 @@ async def test_what_is_asked_for_meanwhile_is_done_after_the_load(root: Path, st
         assert server.admin.operation(begun.id).state == "DONE"
         assert server.state().labels == {"canary": 2}
         assert server.named_loader.requests == [("m", 1), ("m", 2)]
+
+
+@on_loop
+async def test_what_is_mended_while_a_version_is_looked_at_is_seen_after_it(
+    root: Path, state: Path
+) -> None:
+    write_version(root / "m", 1)
+    async with kept_server(root, state) as server:
+        loader = server.named_loader
+
+        def hold_the_next(request: ApplyDeltas) -> None:
+            loader.gate.clear()
+
+        await begin_load(server, 2)
+        write_delta(root / "m" / "2", 1)
+        write_delta(root / "m" / "2", 2, replaces_from=1, extra={"broken": "cut off"})
+        await server.watcher.look()
+        loader.refuse = hold_the_next
+        loader.load_gate.set()
+        await until(lambda: len(loader.applied) == 2)  # the bad one is known, the load goes on
+        write_delta(root / "m" / "2", 2, replaces_from=1)
+        await server.watcher.look()
+        await asyncio.sleep(0)
+        loader.refuse = lambda request: None
+        loader.gate.set()
+        await until(lambda: snapshot(server) == "2+2")

@@ -192,8 +192,6 @@ class ModelKeeper:
             self._set_timer(asyncio.get_running_loop().time() + _AGAIN_S)
         else:
             self._set_timer(self.kept.wake_at_s())
-        if self._jobs:  # what woke this while a version was looked at may have been one
-            self._wake.set()
         if not self._wake.is_set():
             self.settled.set()
 

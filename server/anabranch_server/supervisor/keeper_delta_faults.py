@@ -33,7 +33,8 @@ class DeltaFault:
         upto: the newest one that was asked for.
         error: what is wrong.
         reason: the same in one word.
-        fingerprint: of its files then; empty where they were not looked at.
+        fingerprint: of its files, taken before they were read last, so that no change is missed;
+            empty where none was taken then; None where it is not about its files.
         times: how often in a row.
         since_s: when it was found first; all times are the event loop's.
         retry_at_s: when it is tried again by itself.
@@ -44,7 +45,7 @@ class DeltaFault:
     upto: int
     error: AnabranchError
     reason: FailureReason
-    fingerprint: str
+    fingerprint: str | None
     times: int
     since_s: float
     retry_at_s: float
@@ -82,7 +83,7 @@ class DeltaFaults:
         reason: FailureReason,
         now_s: float,
         *,
-        fingerprint: str = "",
+        is_of_files: bool = False,
         passes: bool = False,
     ) -> DeltaFault | None:
         """Remember a fault; returns it where it is to be reported now.
@@ -94,7 +95,7 @@ class DeltaFaults:
             error: what is wrong.
             reason: the same in one word.
             now_s: clock of the event loop.
-            fingerprint: of the delta's files.
+            is_of_files: whether it is to be tried again when the delta's files change.
             passes: whether it may pass whatever the error is.
         """
         faults = self._faults.setdefault(version, {})
@@ -107,13 +108,14 @@ class DeltaFaults:
         since_s = known.since_s if known is not None and is_same else now_s
         is_gap = reason == "gap"
         is_due = not is_gap or now_s - since_s >= self._gap_grace_s
+        before = "" if known is None or known.fingerprint is None else known.fingerprint
         was_said = known is not None and is_same and known.is_said
         fault = DeltaFault(
             sequence,
             upto,
             error,
             reason,
-            fingerprint,
+            before if is_of_files else None,
             times,
             since_s,
             self._retry_at_s(error, times, since_s, now_s, is_gap=is_gap, passes=passes),
@@ -165,14 +167,21 @@ class DeltaFaults:
         self._recheck_at_s = now_s + _RECHECK_S
         for version, faults in list(self._faults.items()):
             for fault in list(faults.values()):
-                if fault.fingerprint and fault.retry_at_s > now_s:
+                if fault.fingerprint is not None and fault.retry_at_s > now_s:
                     yield version, fault
 
-    def release(self, version: int, sequence: int) -> None:
-        """Have a delta tried again: its files have changed."""
+    def looked_at(self, version: int, sequence: int, fingerprint: str) -> None:
+        """Take what the files of a delta are now; it is tried again where they have changed.
+
+        So is one whose files were not looked at before they were read: they may have changed since.
+        What is tried again by itself anyway need not be, for that.
+        """
         fault = self._faults.get(version, {}).get(sequence)
-        if fault is not None:
-            self._faults[version][sequence] = replace(fault, retry_at_s=0.0, times=0)
+        if fault is None or fault.fingerprint == fingerprint:
+            return
+        if fault.fingerprint or fault.retry_at_s == _NEVER:
+            fault = replace(fault, retry_at_s=0.0, times=0)
+        self._faults[version][sequence] = replace(fault, fingerprint=fingerprint)
 
     def keep(self, versions: Collection[int]) -> None:
         """Forget what is in the way of other versions."""
@@ -190,7 +199,7 @@ class DeltaFaults:
         """Return when something is to be looked at again by itself."""
         faults = [one for each in self._faults.values() for one in each.values()]
         times = [one.retry_at_s for one in faults if one.retry_at_s > now_s]
-        if any(one.fingerprint and one.retry_at_s > now_s for one in faults):
+        if any(one.fingerprint is not None and one.retry_at_s > now_s for one in faults):
             times.append(max(self._recheck_at_s, now_s + 0.1))
         return min((at for at in times if at != _NEVER), default=None)
 

@@ -103,17 +103,17 @@ class DeltaSteps:
         try:
             applied = await self._around.loader.apply(request, on_progress)
         except AnabranchError as error:
-            return None, await self._note(version, plan.delta + 1, upto, error, None)
+            return None, self._note(version, plan.delta + 1, upto, error, None)
         at = applied.version.delta
         said: AnabranchError | None = None
         if applied.fault is not None:
             fault = applied.fault
             found = error_of(fault.kind, fault.error)
             sequence = max(fault.sequence, at + 1)
-            said = await self._note(version, sequence, upto, found, fault.reason)
+            said = self._note(version, sequence, upto, found, fault.reason)
         elif at < upto:
             found = Internal(f"deltas up to {upto} were asked for, and {at} was reached; found why")
-            said = await self._note(version, at + 1, upto, found, None)
+            said = self._note(version, at + 1, upto, found, None)
         return (applied if at > plan.delta else None), said
 
     async def look_at_files(self, seen: SeenModel | None) -> None:
@@ -124,10 +124,9 @@ class DeltaSteps:
             if version is None:
                 continue
             now = await asyncio.to_thread(_fingerprint, version.path, fault.sequence)
-            if now != fault.fingerprint:
-                self._faults.release(number, fault.sequence)
+            self._faults.looked_at(number, fault.sequence, now)
 
-    async def _note(
+    def _note(
         self,
         version: SeenVersion,
         sequence: int,
@@ -137,12 +136,9 @@ class DeltaSteps:
     ) -> AnabranchError | None:
         """Remember why deltas are not applied; returns the error where it was reported before."""
         reason = failure_reason(error) if word is None else known_reason(word, error)
-        fingerprint = ""
-        if reason != "gap":
-            fingerprint = await asyncio.to_thread(_fingerprint, version.path, sequence)
         now_s = asyncio.get_running_loop().time()
         return self._reports.delta_failed(
-            version.number, sequence, upto, error, reason, now_s, fingerprint=fingerprint
+            version.number, sequence, upto, error, reason, now_s, is_of_files=reason != "gap"
         )
 
 

@@ -123,7 +123,7 @@ class ReloadReports:
         reason: FailureReason,
         now_s: float,
         *,
-        fingerprint: str = "",
+        is_of_files: bool = False,
         passes: bool = False,
     ) -> AnabranchError | None:
         """A delta cannot be applied; what it was tried for once is said once.
@@ -135,14 +135,14 @@ class ReloadReports:
             error: what went wrong.
             reason: the same in one word.
             now_s: clock of the event loop.
-            fingerprint: of the delta's files.
+            is_of_files: whether it is to be tried again when the delta's files change.
             passes: whether it may pass whatever the error is.
 
         Returns:
             The error, with the delta that it is about; None where it is not a failure yet.
         """
         fault = self.delta_faults.note(
-            number, sequence, upto, error, reason, now_s, fingerprint=fingerprint, passes=passes
+            number, sequence, upto, error, reason, now_s, is_of_files=is_of_files, passes=passes
         )
         if fault is not None:
             self.failures.show(number, error, reason, sequence)

@@ -324,6 +324,7 @@ class KeptModel:
         finally:
             loading.cancel()
             await asyncio.gather(loading, return_exceptions=True)
+            self._wake.set()  # what woke this meanwhile may be about more than deltas
 
     async def _is_done_first(self, loading: asyncio.Future[AnabranchError | None]) -> bool:
         """Wait until there may be deltas to apply, or a load is done; returns whether that is."""
