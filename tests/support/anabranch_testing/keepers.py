@@ -120,6 +120,7 @@ class NamedLoader:
         read: deltas whose contents were looked at, in their order.
         gate: while clear, requests wait after they said what they do.
         load_gate: the same of versions alone.
+        is_turnstile: whether that gate closes behind each of them.
         begun: set by every request.
         refuse: raises why deltas cannot even be begun with; None lets them pass.
     """
@@ -133,6 +134,7 @@ class NamedLoader:
         self.gate.set()
         self.load_gate = asyncio.Event()
         self.load_gate.set()
+        self.is_turnstile = False
         self.begun = asyncio.Event()
         self.refuse: Callable[[ApplyDeltas], AnabranchError | None] = lambda request: None
 
@@ -165,6 +167,8 @@ class NamedLoader:
         self.begun.set()
         await self.gate.wait()
         await self.load_gate.wait()
+        if self.is_turnstile:
+            self.load_gate.clear()
         data = (Path(request.version_path) / "model.onnx").read_bytes()
         told = json.loads(data)
         if broken := told.get("broken"):
