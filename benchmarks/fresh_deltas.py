@@ -3,6 +3,8 @@
 A trainer works on another machine: what it does must not be measured with the server.
 """
 
+import os
+import shutil
 from typing import Final
 
 import numpy as np
@@ -70,5 +72,8 @@ class StagedDeltas:
         name = f"{self.newest:08}"
         target = self._folder / "deltas"
         target.mkdir(exist_ok=True)
-        (self._staging / str(self._version) / "deltas" / name).rename(target / name)
+        staged = self._staging / str(self._version)
+        # A copy goes: by what is staged the publisher knows which number is next.
+        shutil.copytree(staged / "deltas" / name, staged / "going", copy_function=os.link)
+        (staged / "going").rename(target / name)
         return self.newest

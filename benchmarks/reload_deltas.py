@@ -11,6 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -60,7 +61,7 @@ class DeltaSizes:
     rows: int = 8_000_000
     changed: int = 100_000
     rounds: int = 5
-    seconds: float = 60.0
+    seconds: float = 40.0
     dense_every: int = 30
     versions: int = 1
     requests: int = 20_000
@@ -170,26 +171,15 @@ def _windows(
             with_version = number < sizes.versions
             publishing.stage(with_version=with_version)
             one, recorder, over = seen[place], Recorder(), threading.Event()
-            done: list[int] = []
-
-            def publish(
-                recorder: Recorder = recorder,
-                over: threading.Event = over,
-                done: list[int] = done,
-                with_version: bool = with_version,
-            ) -> None:
-                done.append(publishing.run(recorder, over, with_version=with_version))
-
-            thread = threading.Thread(target=publish)
-            thread.start()
-            try:
-                window = _window(server, bodies, rate, sizes.seconds, recorder)
-            finally:
-                over.set()
-                thread.join()
+            with ThreadPoolExecutor(1) as pool:
+                published = pool.submit(publishing.run, recorder, over, with_version=with_version)
+                try:
+                    window = _window(server, bodies, rate, sizes.seconds, recorder)
+                finally:
+                    over.set()
             publishing.settle(with_version=with_version)
             one.windows.append(window)
-            one.deltas += sum(done)
+            one.deltas += published.result()
             one.versions += with_version
             one.p99.append(window.quantile(0.99) / steady[-1].quantile(0.99))
             one.p999.append(window.quantile(0.999) / steady[-1].quantile(0.999))
