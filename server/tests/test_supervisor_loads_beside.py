@@ -7,6 +7,7 @@ import pytest
 
 from anabranch_server.administration import ActionRequest
 from anabranch_server.processes.loader_messages import ApplyDeltas
+from anabranch_server.supervisor import keeper_delta_faults, keeper_state
 from anabranch_testing.event_loops import on_loop
 from anabranch_testing.keepers import KeptServer, kept_server, write_version
 from anabranch_testing.published_deltas import write_delta
@@ -209,3 +210,143 @@ async def test_what_is_mended_while_a_version_is_looked_at_is_seen_after_it(
         loader.refuse = lambda request: None
         loader.gate.set()
         await until(lambda: snapshot(server) == "2+2")
+
+
+@on_loop
+async def test_a_rollback_ends_the_look_at_a_version_that_was_replaced_in_place(
+    root: Path, state: Path
+) -> None:
+    write_version(root / "m", 1)
+    async with kept_server(root, state) as server:
+        write_version(root / "m", 2)
+        await server.look()
+        await begin_load(server, 2, retrained=True)
+        rolled = await server.admin.act("rollback", "m", ActionRequest(wait_s=20))
+        assert (rolled.state, server.served()) == ("DONE", ((1,), 1))
+        assert len(server.named_loader.requests) == 3
+
+
+@on_loop
+async def test_a_rollback_is_in_force_before_what_a_label_names_is_looked_at(
+    root: Path, state: Path
+) -> None:
+    for version in (1, 2):
+        write_version(root / "m", version)
+    async with kept_server(root, state) as server:
+        await server.admin.act("load", "m", ActionRequest(version=1, wait_s=20))
+        asked = asyncio.create_task(server.admin.set_labels("m", {"canary": 3}))
+        await asked
+        await begin_load(server, 3)
+        begun = await server.admin.act("rollback", "m", ActionRequest(version=1, wait_s=0.1))
+        await until(lambda: server.state().default == 1)
+        assert server.admin.operation(begun.id).state == "RUNNING"
+        server.named_loader.load_gate.set()
+        await server.settled()
+        assert server.admin.operation(begun.id).state == "DONE"
+        assert server.state().default == 1
+        assert server.state().labels == {"canary": 3}
+
+
+@on_loop
+async def test_an_action_that_looks_at_a_version_gives_way_to_a_rollback(
+    root: Path, state: Path
+) -> None:
+    for version in (1, 2):
+        write_version(root / "m", version)
+    async with kept_server(root, state) as server:
+        await server.admin.act("load", "m", ActionRequest(version=1, wait_s=20))
+        server.named_loader.load_gate.clear()
+        server.named_loader.begun.clear()
+        write_version(root / "m", 3)
+        notified = asyncio.create_task(server.admin.act("reload", "m", ActionRequest(wait_s=20)))
+        await server.named_loader.begun.wait()
+        rolled = await server.admin.act("rollback", "m", ActionRequest(version=1, wait_s=20))
+        assert (rolled.state, server.state().default) == ("DONE", 1)
+        view = await notified
+        assert view.state == "FAILED"
+        assert "given up" in (view.error or "")
+
+
+@on_loop
+async def test_labels_that_wait_for_a_load_are_set_after_a_rollback(
+    root: Path, state: Path
+) -> None:
+    for version in (1, 2):
+        write_version(root / "m", version)
+    async with kept_server(root, state) as server:
+        await server.admin.act("load", "m", ActionRequest(version=1, wait_s=20))
+        server.named_loader.load_gate.clear()
+        write_version(root / "m", 3)
+        await server.watcher.look()
+        asked = asyncio.create_task(server.admin.set_labels("m", {"canary": 1}))
+        await asyncio.sleep(0.05)
+        rolled = await server.admin.act("rollback", "m", ActionRequest(version=1, wait_s=20))
+        assert (rolled.state, server.state().default) == ("DONE", 1)
+        await asked
+        assert server.state().labels == {"canary": 1}
+
+
+@on_loop
+async def test_the_only_version_is_unloaded_while_the_next_one_is_looked_at(
+    root: Path, state: Path
+) -> None:
+    write_version(root / "m", 1)
+    async with kept_server(root, state) as server:
+        await begin_load(server, 2)
+        await server.admin.act("unload", "m", ActionRequest(version=1, wait_s=0.05))
+        await until(lambda: server.served() == ((), None))
+        server.named_loader.load_gate.set()
+        await server.settled()
+        assert server.served() == ((2,), 2)
+
+
+@on_loop
+async def test_a_fault_of_ours_during_a_load_is_tried_again_later_only(
+    root: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_version(root / "m", 1)
+    async with kept_server(root, state) as server:
+        loads = 0
+
+        async def fail(*_: object) -> None:
+            nonlocal loads
+            loads += 1
+            raise ZeroDivisionError
+
+        monkeypatch.setattr(server.named_loader, "load", fail)
+        write_version(root / "m", 2)
+        await server.look()
+        assert loads == 1
+        assert server.served() == ((1,), 1)
+
+
+@on_loop
+async def test_files_of_a_refused_delta_are_looked_at_while_a_version_is(
+    root: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper_delta_faults, "_RECHECK_S", 0.2)
+    monkeypatch.setattr(keeper_state, "_LOOK_S", 0.1)
+    write_version(root / "m", 1)
+    write_delta(root / "m" / "1", 1, extra={"broken": "cut off"})
+    async with kept_server(root, state) as server:
+        await begin_load(server, 2)
+        assert snapshot(server) == "1"
+        write_delta(root / "m" / "1", 1)
+        await until(lambda: snapshot(server) == "1+1")
+
+
+@on_loop
+async def test_deltas_by_hand_wait_from_the_moment_that_serving_yaml_says_so(
+    root: Path, state: Path
+) -> None:
+    write_version(root / "m", 1)
+    async with kept_server(root, state) as server:
+        await begin_load(server, 2)
+        settings = root / "m" / "serving.yaml"
+        settings.write_text("format: 1\ndeltas: {apply: manual}\n")
+        write_delta(root / "m" / "1", 1)
+        await server.watcher.look()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert snapshot(server) == "1"
+        assert server.named_loader.applied == []

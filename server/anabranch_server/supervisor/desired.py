@@ -174,21 +174,33 @@ def desired(facts: Facts) -> Desired:
     )
 
 
-def ready_first(wanted: Desired, facts: Facts) -> Desired:
+def ready_first(wanted: Desired, facts: Facts, *, is_asked: bool = False) -> Desired:
     """Return what to serve before more versions are loaded; `wanted` where that is no better.
 
     It is where what answers is newer, else a model would never get anywhere whose versions come
-    faster than they are loaded; and where something that is to be unloaded goes at once.
+    faster than they are loaded; and where something goes at once: what is to be unloaded, or what
+    somebody rolls back from.
+
+    Args:
+        wanted: what the model should serve.
+        facts: that it was chosen by.
+        is_asked: whether somebody asks for it just now.
     """
-    missing = facts.present.complete.keys() & wanted.load
-    if not missing or missing & facts.loaded.keys() or facts.default is None:
+    complete, loaded, served = facts.present.complete, facts.loaded, {*facts.served}
+    missing = complete.keys() & wanted.load
+    if not missing or facts.default is None:
         return wanted
-    there = {n: one for n, one in facts.present.complete.items() if n not in missing}
+    there = {n: one for n, one in complete.items() if n not in missing}
+    there |= {n: loaded[n].fingerprint for n in missing & loaded.keys()}  # as they are in memory
     ready = desired(replace(facts, present=replace(facts.present, complete=there)))
-    if ready.load or ready.default is None:
+    if ready.load:
         return wanted
-    is_newer = ready.default > facts.default and ready.default not in facts.served
-    return ready if is_newer or facts.intent.unloads & {*facts.served} else wanted
+    goes = bool(facts.intent.unloads & served)
+    if ready.default is not None and (hold := facts.intent.hold) is not None and is_asked:
+        is_other = facts.default != hold.version or hold.version in ready.deltas
+        goes = goes or (ready.default == hold.version and is_other)
+    is_newer = (ready.default or 0) > facts.default and ready.default not in served
+    return ready if goes or is_newer else wanted
 
 
 def held_delta(number: int, intent: Intent) -> int | None:

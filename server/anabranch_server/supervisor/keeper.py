@@ -16,7 +16,8 @@ from typing import Final
 from anabranch_server.administration import Action, ActionRequest
 from anabranch_server.processes.plans import StatePlan
 from anabranch_server.supervisor.keeper_actions import carry_out, check_action
-from anabranch_server.supervisor.keeper_state import KeptModel
+from anabranch_server.supervisor.keeper_state import GAVE_WAY, KeptModel
+from anabranch_server.supervisor.keeper_waking import Waking
 from anabranch_server.supervisor.operations import Operation
 from anabranch_server.supervisor.surroundings import Surroundings
 from anabranch_server.supervisor.watching import SeenModel
@@ -48,11 +49,10 @@ class ModelKeeper:
     def __init__(
         self, name: str, around: Surroundings, adopted: StatePlan | None, *, is_named: bool
     ) -> None:
-        self._wake = asyncio.Event()
-        self.kept = KeptModel(name, around, adopted, self._wake, is_named=is_named)
+        self._waking = Waking()
+        self.kept = KeptModel(name, around, adopted, self._waking, is_named=is_named)
         self.settled = asyncio.Event()
         self._jobs: deque[Callable[[], Awaitable[None]]] = deque()
-        self._is_urged = False  # an action waits that goes before a load
         self._timer: asyncio.TimerHandle | None = None
         self._operation: Operation | None = None
         self._waiting: set[asyncio.Future[None]] = set()
@@ -72,7 +72,7 @@ class ModelKeeper:
     def nudge(self) -> None:
         """Look again at what is to be done."""
         self.settled.clear()
-        self._wake.set()
+        self._waking.news.set()
 
     def begin(
         self,
@@ -92,12 +92,14 @@ class ModelKeeper:
         self._operation = operation
 
         async def act() -> None:
-            self._is_urged = False
+            self._waking.urges -= action in _AT_ONCE
             self.kept.loads.on_progress = operation.advance
             try:
                 if action == "reload":
                     await look()
                 error = await carry_out(self.kept, action, request)
+                if error is GAVE_WAY and action == "unload":
+                    error = None  # what was to go has gone; only the rest was left
             except asyncio.CancelledError:
                 operation.cancel()
                 raise
@@ -111,7 +113,7 @@ class ModelKeeper:
             operation.finish(error)
 
         self._jobs.append(act)
-        self._is_urged = action in _AT_ONCE
+        self._waking.urges += action in _AT_ONCE
         self.nudge()
 
     def check(self, action: Action, request: ActionRequest) -> None:
@@ -119,11 +121,12 @@ class ModelKeeper:
 
         Raises:
             NotFound: there is no such version.
-            Conflict: an action is at work already.
+            Conflict: an action is at work already, and this one is none that it gives way to.
             InvalidInput: the request makes no sense for the action.
         """
         at_work = self._operation
-        if at_work is not None and not at_work.is_over:
+        gives_way = at_work is not None and action in _AT_ONCE and at_work.action != "rollback"
+        if at_work is not None and not at_work.is_over and not gives_way:
             raise Conflict(
                 f"model {self.kept.name!r}: {at_work.action} ({at_work.id}) is at work; "
                 "wait for its end"
@@ -149,6 +152,9 @@ class ModelKeeper:
                 raise
             if done.done():
                 return
+            if error is GAVE_WAY:
+                self._jobs.append(act)
+                return
             if error is not None and self.kept.intent != intent:
                 done.set_exception(error)
             else:
@@ -164,8 +170,8 @@ class ModelKeeper:
         """Keep the model until it is gone from the repository, or this is cancelled."""
         try:
             while True:
-                await self._wake.wait()
-                self._wake.clear()
+                await self._waking.news.wait()
+                self._waking.news.clear()
                 await self._turn()
                 if self._is_gone():
                     self._is_over = True
@@ -182,7 +188,7 @@ class ModelKeeper:
         try:
             while self._jobs:
                 await self._jobs.popleft()()
-            await self.kept.converge(gives_way=lambda: self._is_urged)
+            await self.kept.converge()
         except Exception:  # the edge of the task: one model never ends the others
             _log.exception(
                 "model %s: keeping it failed",
@@ -192,7 +198,9 @@ class ModelKeeper:
             self._set_timer(asyncio.get_running_loop().time() + _AGAIN_S)
         else:
             self._set_timer(self.kept.wake_at_s())
-        if not self._wake.is_set():
+        if self._jobs:
+            self._waking.news.set()
+        if not self._waking.news.is_set():
             self.settled.set()
 
     def _is_gone(self) -> bool:

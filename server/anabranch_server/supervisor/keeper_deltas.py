@@ -25,7 +25,7 @@ _MOST_FILES = 1000
 
 
 class DeltaSteps:
-    """Has deltas of one model applied, one request at a time. Belongs to its keeper's task.
+    """Has deltas of one model applied. Belongs to its keeper's task.
 
     Args:
         name: of the model.

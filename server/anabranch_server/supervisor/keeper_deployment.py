@@ -36,6 +36,10 @@ class DeploymentFile:
             return True
         return is_new
 
+    def differs(self, seen: SeenModel | None) -> bool:
+        """Whether the repository has another one than was taken note of."""
+        return seen is not None and seen.settings != self._settings
+
     def read(self, seen: SeenModel) -> None:
         """Read it; what was read before stays where it is bad.
 

@@ -39,6 +39,7 @@ class Wish:
         delta: the delta that it is to be at; None is as far as deltas lead.
         is_exact: whether it is of no use at another one.
         is_manual: whether deltas wait until somebody asks.
+        may_obtain: whether it may be looked at anew where deltas do not lead there.
     """
 
     max_bytes: int = 0
@@ -46,10 +47,14 @@ class Wish:
     delta: int | None = None
     is_exact: bool = False
     is_manual: bool = False
+    may_obtain: bool = True
 
 
 class Loads:
-    """Has versions and deltas of one model looked at, one at a time. Belongs to its keeper's task.
+    """Has versions and deltas of one model looked at, one after the other.
+
+    A keeper has two, which may be at work at the same time: one for versions that take long, and
+    one for the deltas of what is served meanwhile.
 
     Args:
         name: of the model.
@@ -112,6 +117,9 @@ class Loads:
                 found = await self._around.loader.load(request, self.on_progress)
             else:
                 found = await self._load_anew(request, version, wish.max_bytes)
+            known = self._switches.shelf.found.get(number)
+            if known is not None and known.plan.identity != found.version.identity:
+                self._reports.delta_faults.forget(number)  # they were of other files
             plan, work, error = await self._with_deltas(found, seen, version, wish)
         except AnabranchError as error:
             self._reports.failed(number, error, version.fingerprint)
@@ -168,6 +176,8 @@ class Loads:
         if now.delta < delta and (start is None or start.delta < now.delta):
             start = now  # else, after a rollback, what was left: the rows in memory are there still
         if seen is None or version is None or start is None:
+            if not wish.may_obtain:
+                return None
             error = await self.obtain(number, seen, wish)
             if error is not None:  # not over and over
                 self._reports.delta_failed(
@@ -186,7 +196,7 @@ class Loads:
             # The cache folder was deleted: a look at the version itself fills it once more.
             self._reports.delta_faults.forget(number)
             shelf.retained.forget(number)
-            return await self.obtain(number, seen, wish)
+            return await self.obtain(number, seen, wish) if wish.may_obtain else error
         if applied is not None and (applied.version.delta == delta or delta > now.delta):
             shelf.move(number, applied.version, work.with_deltas(applied))
             self._reports.notes(applied.version, now.notes)

@@ -1,6 +1,7 @@
 """Plans of versions in memory as other deltas made them: what a rollback goes back to at once."""
 
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 from anabranch_server.processes.plans import VersionPlan
 
@@ -49,7 +50,11 @@ class RetainedPlans:
         self._served.pop(version, None)
 
     def switch(
-        self, old: Mapping[int, VersionPlan], new: Mapping[int, VersionPlan], keep: int
+        self,
+        old: Mapping[int, VersionPlan],
+        new: Mapping[int, VersionPlan],
+        keep: int,
+        coming: Mapping[int, VersionPlan] = MappingProxyType({}),
     ) -> None:
         """Note what workers have now instead of what they had.
 
@@ -57,6 +62,7 @@ class RetainedPlans:
             old: versions in memory before.
             new: versions in memory now.
             keep: how many deltas of each are retained beside it.
+            coming: versions that were found good and are not in memory yet.
         """
         for version, plan in old.items():
             now = new.get(version)
@@ -75,7 +81,7 @@ class RetainedPlans:
             if not served:
                 del self._served[version]
         for version in [*self._published]:
-            now = new.get(version)
+            now = new.get(version) or coming.get(version)
             if now is None or now.identity != self._published[version].identity:
                 del self._published[version]
 

@@ -2,8 +2,9 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
 
 import msgspec
 
@@ -27,20 +28,20 @@ from anabranch_server.supervisor.keeper_plans import group_plan, state_plan
 from anabranch_server.supervisor.keeper_reports import ReloadReports
 from anabranch_server.supervisor.keeper_shelf import served_order
 from anabranch_server.supervisor.keeper_switches import Switches
+from anabranch_server.supervisor.keeper_waking import Waking
 from anabranch_server.supervisor.surroundings import Surroundings
 from anabranch_server.supervisor.watching import SeenModel
 from anabranch_wire.errors import AnabranchError, Conflict, NotFound
 
-__all__ = ["KeptModel"]
+__all__ = ["GAVE_WAY", "KeptModel"]
 
+GAVE_WAY: Final = Conflict(
+    "it was given up while a version was looked at, for a rollback or an unload that followed"
+)
 _LOOK_S: Final = 1.0
 """While a version is looked at, deltas that may be tried again wait for at least so long."""
 _ROUNDS: Final = 2
 """How often deltas of a version are asked for before what was reached is switched to."""
-
-
-def _never() -> bool:
-    return False
 
 
 class KeptModel:
@@ -53,7 +54,7 @@ class KeptModel:
         around: what it works with.
         adopted: what workers serve already.
         is_named: whether it was asked for by name, so that it is a model even without a folder.
-        wake: set when there may be something new to see; cleared where that is looked at.
+        waking: what wakes its keeper.
 
     Attributes:
         name: of the model.
@@ -69,12 +70,12 @@ class KeptModel:
         name: str,
         around: Surroundings,
         adopted: StatePlan | None,
-        wake: asyncio.Event,
+        waking: Waking,
         *,
         is_named: bool = False,
     ) -> None:
         self.name = name
-        self._wake = wake
+        self._waking = waking
         self.seen: SeenModel | None = None
         self._around = around
         self._is_named = is_named
@@ -164,7 +165,6 @@ class KeptModel:
         kind: ReloadKind = "version",
         *,
         is_strict: bool = False,
-        gives_way: Callable[[], bool] = _never,
     ) -> AnabranchError | None:
         """Load and switch until the model serves what it should.
 
@@ -173,11 +173,10 @@ class KeptModel:
             kind: of what is switched to, for logs and metrics.
             is_strict: whether the first failed switch is the end; else what failed makes room for
                 the next best.
-            gives_way: whether somebody waits who goes first; asked when woken while a version is
-                looked at, which is given up then.
 
         Returns:
-            The first thing that went wrong, though the rest may have been done.
+            The first thing that went wrong, though the rest may have been done; `GAVE_WAY` where
+            somebody was in a hurry while a version was looked at, and the rest was left.
         """
         first: AnabranchError | None = None
         if self.state is not None and self._around.switching.lacks(self.name):
@@ -187,14 +186,13 @@ class KeptModel:
         self._is_short = False
         while True:
             wish = intent or self.intent
-            error, is_done = await self._step(
-                wish, kind, rounds, is_strict=is_strict, gives_way=gives_way
-            )
+            error, is_done = await self._step(wish, kind, rounds, is_strict=is_strict)
+            if error is GAVE_WAY:
+                return error
             first = first or error
-            if is_done and not gives_way():
+            if is_done:
                 self.shelf.prune(() if self.seen is None else self.seen.versions)
                 self.delta_faults.keep(self._concerned())
-            if is_done:
                 return first
 
     def _concerned(self) -> set[int]:
@@ -210,7 +208,6 @@ class KeptModel:
         rounds: Counter[int],
         *,
         is_strict: bool,
-        gives_way: Callable[[], bool],
     ) -> tuple[AnabranchError | None, bool]:
         """Take one step; returns what went wrong, and whether none is left.
 
@@ -230,19 +227,18 @@ class KeptModel:
             facts = self.facts(intent)
             wanted = desired(facts)
             fault = self._reports.unserved(wanted, facts) or fault
-            if not is_strict:
-                wanted = ready_first(wanted, facts)
+            wanted = ready_first(wanted, facts, is_asked=is_strict)
         if wanted.load and intent is self.intent and self._switches.is_waiting(_now_s()):
             return fault, True
         coming = {n: to for n, to in wanted.deltas.items() if rounds[n] < _ROUNDS}
         if wanted.load:
             ahead = {} if is_strict else {n: to for n, to in coming.items() if not rounds[n]}
-            if self.state is None or not ahead.keys() & self.shelf.in_memory.keys():
+            if not (served := self._of_served(ahead)):
                 number = wanted.load[0]
-                error = await self._load(number, self._wish(held_delta(number, intent)), gives_way)
-                return error or fault, gives_way() and number not in self.shelf.found
+                error = await self._load(number, self._wish(held_delta(number, intent)))
+                return error or fault, False
             rounds.update(ahead.keys())
-            return await self._switch_ahead(ahead) or fault, False
+            return await self._switch_ahead(served) or fault, False
         if coming:
             number = min(coming)
             rounds[number] += 1
@@ -304,39 +300,52 @@ class KeptModel:
             number: of the version.
             delta: it has to be at that one; None is as far as deltas lead.
         """
-        return await self._load(number, self._wish(delta, is_exact=delta is not None), _never)
+        return await self._load(number, self._wish(delta, is_exact=delta is not None))
 
-    async def _load(
-        self, number: int, wish: Wish, gives_way: Callable[[], bool]
-    ) -> AnabranchError | None:
-        """Have a version looked at; returns why it cannot be served.
+    async def _load(self, number: int, wish: Wish) -> AnabranchError | None:
+        """Have a version looked at; returns why it cannot be served, or that it gave way.
 
         That may take minutes: what is served goes on getting its deltas meanwhile.
         """
+        if self._waking.urges:
+            return GAVE_WAY
         loading = asyncio.ensure_future(self.loads.obtain(number, self.seen, wish))
+        is_woken = False
         try:
-            while not await self._is_done_first(loading):
-                if gives_way():
-                    return None
-                self._wake.clear()
-                await self._switch_ahead(desired(self.facts(self.intent)).deltas)
+            while not await self._waking.wait_beside(loading, self._next_look_s()):
+                if self._waking.urges:
+                    async with self._switches.turn:  # not in the middle of a switch
+                        loading.cancel()
+                    return GAVE_WAY
+                is_woken = is_woken or self._waking.news.is_set()
+                self._waking.news.clear()
+                await self._follow_deltas()
             return await loading
         finally:
             loading.cancel()
             await asyncio.gather(loading, return_exceptions=True)
-            self._wake.set()  # what woke this meanwhile may be about more than deltas
+            if is_woken:  # it may have been about more than deltas
+                self._waking.news.set()
 
-    async def _is_done_first(self, loading: asyncio.Future[AnabranchError | None]) -> bool:
-        """Wait until there may be deltas to apply, or a load is done; returns whether that is."""
-        again_s = self.delta_faults.wake_at_s(_now_s())
-        timeout_s = None if again_s is None else max(_LOOK_S, again_s - _now_s())
-        waking = asyncio.ensure_future(self._wake.wait())
-        both: set[asyncio.Future[Any]] = {loading, waking}
-        try:
-            await asyncio.wait(both, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            waking.cancel()
-        return loading.done()
+    def _next_look_s(self) -> float | None:
+        """Return in how many seconds deltas may be tried again while a version is looked at."""
+        at_s, now_s = self.delta_faults.wake_at_s(_now_s()), _now_s()
+        return None if at_s is None else max(_LOOK_S, at_s - now_s)
+
+    async def _follow_deltas(self) -> None:
+        """Bring what is served to its newest deltas, as long as serving.yaml is what was read."""
+        if self._file.differs(self.seen):
+            return
+        await self._deltas.look_at_files(self.seen)
+        for _ in range(_ROUNDS):
+            deltas = self._of_served(desired(self.facts(self.intent)).deltas)
+            if not deltas:
+                return
+            await self._switch_ahead(deltas)
+
+    def _of_served(self, deltas: Mapping[int, int]) -> dict[int, int]:
+        served = () if self.state is None else self.state.served
+        return {n: to for n, to in deltas.items() if n in served and n in self.shelf.in_memory}
 
     async def _move(self, number: int, delta: int, intent: Intent) -> AnabranchError | None:
         """Bring a version to another delta, as far as that can be had; returns what is amiss."""
@@ -349,10 +358,11 @@ class KeptModel:
         """Bring what is served to its newest deltas before, and while, something else is done."""
         error: AnabranchError | None = None
         for number, delta in deltas.items():
-            if number in self.shelf.in_memory:
-                held = held_delta(number, self.intent)
-                wish = self._wish(held, is_in_memory=True, is_exact=held is not None)
-                error = await self._ahead.move(number, delta, self.seen, wish) or error
+            held = held_delta(number, self.intent)
+            wish = replace(
+                self._wish(held, is_in_memory=True, is_exact=held is not None), may_obtain=False
+            )
+            error = await self._ahead.move(number, delta, self.seen, wish) or error
         return await self._switches.switch_to_found(self.intent) or error
 
     def _wish(

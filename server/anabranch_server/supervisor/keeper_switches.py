@@ -78,15 +78,15 @@ class Switches:
         return self._refused is not None and now_s < self._refused[1] < float("inf")
 
     async def switch_to_found(self, intent: Intent) -> AnabranchError | None:
-        """Have what is served as its versions were found last; returns why that failed."""
+        """Have what is served at the deltas that were found last; returns why that failed."""
         async with self.turn:
             state = self.state
             if state is None:
                 return None
-            versions = tuple(self.shelf.found[plan.version].plan for plan in state.versions)
-            if versions == state.versions:
-                return None
+            versions = tuple(self._found(plan) for plan in state.versions)
             new = msgspec.structs.replace(state, versions=versions)
+            if new == state or (self.is_refused(new) and self.is_waiting(_now_s())):
+                return None
             return await self.switch(new, intent, "version")
 
     async def switch(
@@ -123,6 +123,11 @@ class Switches:
             switching_ms = round((time.monotonic() - begun_s) * 1e3, 1)
             self._switched(old, state, fresh, moved, kind, switching_ms)
         return None
+
+    def _found(self, plan: VersionPlan) -> VersionPlan:
+        """Return a version as it was found last, where it is the same but for its delta."""
+        found = self.shelf.found.get(plan.version)
+        return plan if found is None or found.plan.identity != plan.identity else found.plan
 
     def _not_switched(
         self,

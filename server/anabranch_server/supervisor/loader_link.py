@@ -89,19 +89,21 @@ class LoaderLink:
         self._turn = asyncio.Lock()
         self._loader: _Loader | None = None
         self._attached = asyncio.Event()
+        self._is_starting = False
         self._number = 0
         self._busy_until_s = 0.0
 
     @property
     def pid(self) -> int | None:
         """The loader's process; None while there is none."""
-        return None if self._loader is None or self._loader.is_dead else self._loader.pid
+        return None if self._loader is None or self._loader.is_over else self._loader.pid
 
     def attach(self, pid: int, channel: int, pidfd: int) -> None:
         """Take the loader that was started; owns both descriptors from now on."""
         if self._loader is not None:
             self._loader.end()
         self._loader = _Loader(pid, channel, pidfd)
+        self._is_starting = False
         self._attached.set()
 
     async def load(self, request: LoadVersion, on_progress: Callable[[Progress], None]) -> Found:
@@ -235,19 +237,22 @@ class LoaderLink:
 
     async def _fresh_loader(self, *, may_be_idle: bool) -> "_Loader":
         loader = self._loader
-        if loader is not None and not loader.is_dead:
+        if loader is not None and not loader.is_over:
             is_fresh = loader.idle_s <= self._fresh_s and loader.answers < self._most_answers
             if is_fresh and (may_be_idle or not loader.is_idle):
                 return loader
             loader.end()
         self._loader = None
         self._attached.clear()
-        self._start()
+        if not self._is_starting:  # whoever asked before may have been cancelled meanwhile
+            self._is_starting = True
+            self._start()
         try:
             async with asyncio.timeout(self._start_timeout_s):
                 while self._loader is None:
                     await self._attached.wait()
         except TimeoutError:
+            self._is_starting = False
             raise Unavailable(
                 f"no loader was started within {self._start_timeout_s:g} s; is the launcher alive?"
             ) from None
@@ -260,6 +265,7 @@ class _Loader:
     def __init__(self, pid: int, channel: int, pidfd: int) -> None:
         self.pid = pid
         self.is_dead = False
+        self.is_over = False  # dead, or killed just now
         self.is_idle = False  # at the lowest priority, from which it cannot come back
         self.answers = 0
         self._pidfd = pidfd
@@ -301,6 +307,7 @@ class _Loader:
 
     def end(self) -> None:
         """Kill it, where it is not dead yet."""
+        self.is_over = True
         if not self.is_dead:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
@@ -317,7 +324,7 @@ class _Loader:
             self._answer.set_result(message)
 
     def _died(self) -> None:
-        self.is_dead = True
+        self.is_dead = self.is_over = True
         self._loop.remove_reader(self._pidfd)
         self._channel.close()
         os.close(self._pidfd)

@@ -209,11 +209,11 @@ class DeltaWatch:
         return 0, None
 
     def _read_others(self, before: Ranges, newest: int) -> None:
-        """Read the other new ones, if they are few: one of them may stand for many."""
+        """Read the last of the other new ones: one of them may stand for many."""
         known = before[-1][1] if before else None
-        if known is not None and newest - known <= _READ:
+        if known is not None:
             there = SeenDeltas(self._ranges)
-            for number in range(known + 1, newest):
+            for number in range(max(known + 1, newest - _READ), newest):
                 if number in there:
                     self._read(number)
         self._read_beginnings(before)
