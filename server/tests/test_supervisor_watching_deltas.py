@@ -69,6 +69,15 @@ def test_without_deltas_there_are_none(version: Path) -> None:
     assert eyes.look() is NO_DELTAS
 
 
+def test_a_delta_that_stands_for_others_is_seen_in_a_burst_too(version: Path) -> None:
+    eyes = Eyes(version)
+    write_delta(version, 1)
+    assert eyes.look().jumps == ()
+    for number in range(2, 41):
+        write_delta(version, number, replaces_from=1 if number == 35 else None)
+    assert eyes.look().jumps == ((1, 35),)
+
+
 def test_a_delta_counts_once_its_document_is_there(version: Path) -> None:
     eyes = Eyes(version)
     (version / "deltas" / "00000001" / "3f9a61c2d40e7b58").mkdir(parents=True)
