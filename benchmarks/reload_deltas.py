@@ -38,7 +38,7 @@ PLACES: Final[tuple[Place, ...]] = ("a core of its own", "the server's core")
 
 _SHARE: Final = 0.6
 _CONNECTIONS: Final = 64
-_BATCH: Final = 16
+_BATCH: Final = 128
 _BODIES: Final = 128
 _TIMEOUT_S: Final = 20.0
 _AT_ONCE: Final = 1e9
@@ -64,7 +64,7 @@ class DeltaSizes:
     seconds: float = 40.0
     dense_every: int = 30
     versions: int = 1
-    requests: int = 20_000
+    requests: int = 6000
 
 
 @dataclass(slots=True)
