@@ -1,5 +1,6 @@
 """Deltas of a version with a store, applied from real files: what comes out, what is refused."""
 
+import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -381,6 +382,18 @@ def says(**changes: Any) -> Callable[[Shop], None]:
     return publish
 
 
+def no_tensors(shop: Shop) -> None:
+    """Publish delta 1 with a file that is as its delta.json says, and no safetensors file."""
+    data = b"[]" * 20
+    listed = {
+        "path": "0000.safetensors",
+        "bytes": len(data),
+        "sha256": hashlib.sha256(data).hexdigest(),
+    }
+    says(files=[listed])(shop)
+    (shop.writer.attempt(1) / "0000.safetensors").write_bytes(data)
+
+
 def missing(shop: Shop) -> None:
     """Publish delta 1 and lose its file."""
     shop.writer.write(1, emb({1: [1, 1]}))
@@ -425,6 +438,9 @@ REFUSED: dict[str, tuple[Callable[[Shop], None], str, type[AnabranchError], str]
     "cut short": (broken_file(lambda data: data[:-1]), "truncated", Corrupt, "bytes, found"),
     "too long": (broken_file(lambda data: data + b"x"), "truncated", Corrupt, "bytes, found"),
     "other bytes": (broken_file(lambda data: b"x" + data[1:]), "checksum", Corrupt, "sha256"),
+    "no tensors": (
+        no_tensors, "invalid", Corrupt, "0000.safetensors: no safetensors file: a header of"
+    ),
     "missing": (missing, "truncated", Corrupt, "0000.safetensors: missing"),
     "linked away": (linked_away, "invalid", Corrupt, "leads out of the folder"),
     "attempt linked away": (

@@ -7,11 +7,12 @@ from safetensors.numpy import load_file, save_file
 from typer.testing import CliRunner
 
 from anabranch_publish import Rows, publish_version
-from anabranch_publish.tensor_files import Tensor, write
+from anabranch_publish.tensor_files import write
 from anabranch_server.cli import app
 from anabranch_testing.graphs import scale_model
 from anabranch_wire import delta
 from anabranch_wire.delta import Delta
+from anabranch_wire.tensor_files import Tensor
 
 
 @pytest.fixture

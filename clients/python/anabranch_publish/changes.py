@@ -8,9 +8,9 @@ from anabranch_publish import stored_numbers
 from anabranch_publish.contents import Sources
 from anabranch_publish.merging import RowChange, merge
 from anabranch_publish.stored_numbers import Array, Keys, Numbers
-from anabranch_publish.tensor_files import Tensor
 from anabranch_wire.errors import InvalidInput
 from anabranch_wire.names import check_tensor_name
+from anabranch_wire.tensor_files import Tensor
 
 __all__ = ["Changes"]
 

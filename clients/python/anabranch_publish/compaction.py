@@ -11,9 +11,9 @@ from anabranch_publish.contents import Sources
 from anabranch_publish.merging import RowChange, merge
 from anabranch_publish.published_deltas import PublishedDeltas
 from anabranch_publish.stored_numbers import Numbers
-from anabranch_publish.tensor_files import Tensor, file_array
 from anabranch_wire.delta import Delta, TableRows
 from anabranch_wire.errors import Conflict, Corrupt, InvalidInput
+from anabranch_wire.tensor_files import Tensor
 
 __all__ = ["merged"]
 
@@ -96,7 +96,7 @@ def _rows(folder: Path, document: Delta, table: TableRows) -> Iterator[RowChange
             continue
         if tensor.dtype not in _KEY_TYPES or len(tensor.shape) != 1:
             raise Corrupt(f"{what}: {name} is {tensor.dtype} {list(tensor.shape)}")
-        keys = file_array(tensor).view("<i8")
+        keys = tensor.array.view("<i8")
         values = tensors.get("values") if is_set else None
         if is_set and (
             values is None
@@ -104,7 +104,7 @@ def _rows(folder: Path, document: Delta, table: TableRows) -> Iterator[RowChange
             or values.shape != (len(keys), table.dim)
         ):
             raise Corrupt(f"{what}: no values {table.dtype} [{len(keys)}, {table.dim}]")
-        numbers = None if values is None else Numbers(values.dtype, file_array(values))
+        numbers = None if values is None else Numbers(values.dtype, values.array)
         yield RowChange(keys, table.key_dtype, numbers)
 
 

@@ -8,11 +8,11 @@ from typing import Final, Literal
 
 from anabranch_publish import tensor_files
 from anabranch_publish.merging import MergedRows
-from anabranch_publish.tensor_files import Tensor
 from anabranch_wire import golden
 from anabranch_wire.delta import DenseTensors, ItemTable, TableRows
 from anabranch_wire.document_fields import ListedFile
 from anabranch_wire.errors import InvalidInput, NotFound
+from anabranch_wire.tensor_files import Tensor
 
 __all__ = ["Contents", "Sources", "write"]
 

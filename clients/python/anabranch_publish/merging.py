@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anabranch_publish.stored_numbers import Numbers, widen
-from anabranch_publish.tensor_files import Tensor
 from anabranch_wire.document_fields import KeyType
+from anabranch_wire.tensor_files import Tensor
 
 __all__ = ["MergedRows", "RowChange", "merge"]
 

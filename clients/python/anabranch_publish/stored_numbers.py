@@ -11,8 +11,8 @@ from typing import Final, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from anabranch_publish.tensor_files import NUMPY_TYPES
 from anabranch_wire.errors import InvalidInput
+from anabranch_wire.tensor_files import NUMPY_TYPES
 
 __all__ = [
     "Array",
@@ -49,9 +49,7 @@ class TorchTensor(Protocol):
 Array = NDArray[np.generic] | TorchTensor
 Keys = NDArray[np.integer] | Sequence[int] | TorchTensor
 
-_TYPES: Final = {
-    np.dtype(numpy): name for name, numpy in NUMPY_TYPES.items() if name != "BF16"
-}  # fmt: skip
+_TYPES: Final = {numpy: name for name, numpy in NUMPY_TYPES.items() if name != "BF16"}
 _BF16_EXPONENT: Final = 0x7F80
 _BLOCK: Final = 1 << 20
 

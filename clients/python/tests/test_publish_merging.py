@@ -11,8 +11,9 @@ from safetensors.numpy import load_file
 from anabranch_publish import Publisher, publish_version
 from anabranch_publish.merging import RowChange, merge
 from anabranch_publish.stored_numbers import Numbers
-from anabranch_publish.tensor_files import Tensor, file_array, read, write
+from anabranch_publish.tensor_files import read, write
 from anabranch_wire.errors import InvalidInput
+from anabranch_wire.tensor_files import Tensor
 
 KEYS = st.integers(-3, 3) | st.sampled_from([-(2**63), 2**63 - 1])
 UPSERT = st.lists(st.tuples(KEYS, st.integers(-100, 100)), max_size=5)
@@ -64,15 +65,15 @@ def test_merging_is_what_dicts_do(changes: list[Change], data: st.DataObject) ->
         listed = write(Path(name), "t", merged.tensors())
         found = read(Path(name) / "t", "t")
         assert listed.bytes == (Path(name) / "t").stat().st_size
-        keys = file_array(found["keys"]).tolist()
-        values = file_array(found["values"])
+        keys = found["keys"].array.tolist()
+        values = found["values"].array
         if found["values"].dtype == "BF16":
             values = (values.astype(np.uint32) << 16).view(np.float32)
         held, deleted = plainly(changes)
         assert len(keys) == len(set(keys)) == merged.upserts
         assert dict(zip(keys, values[:, 0].tolist(), strict=True)) == held
         np.testing.assert_array_equal(values[:, 1], -values[:, 0].astype(np.float32))
-        gone = file_array(found["deleted"]).tolist() if "deleted" in found else []
+        gone = found["deleted"].array.tolist() if "deleted" in found else []
         assert len(gone) == len(set(gone))
         assert set(gone) == deleted
 

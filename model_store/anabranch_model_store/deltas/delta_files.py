@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from anabranch_model_store.containment import resolve_file
 from anabranch_model_store.deltas.faults import DeltaCorrupt
-from anabranch_model_store.deltas.tensor_files import Tensor, read_tensors
 from anabranch_wire.delta import FILE_NAME, Delta
 from anabranch_wire.document_fields import ListedFile
 from anabranch_wire.errors import InvalidInput, NotFound, Unavailable
+from anabranch_wire.tensor_files import Tensor, read_tensors
 
 __all__ = ["DeltaFiles", "read_files"]
 
@@ -44,12 +44,15 @@ class DeltaFiles:
     data: Mapping[str, NDArray[np.uint8]]
 
     def tensors(self, path: str) -> dict[str, Tensor]:
-        """Return the arrays of a safetensors file.
+        """Return the tensors of a safetensors file; each is a view of the bytes that were hashed.
 
         Raises:
             DeltaCorrupt: it is no such file.
         """
-        return read_tensors(self.data[path], path)
+        try:
+            return read_tensors(self.data[path], path)
+        except InvalidInput as error:
+            raise DeltaCorrupt("invalid", error.message) from None
 
 
 def read_files(folder: Path, delta: Delta, names: Collection[str] | None = None) -> DeltaFiles:

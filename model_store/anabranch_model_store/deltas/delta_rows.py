@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from anabranch_model_store.deltas.delta_files import DeltaFiles
 from anabranch_model_store.deltas.faults import DeltaConflict, DeltaCorrupt
 from anabranch_model_store.deltas.targets import RowChanges
-from anabranch_model_store.deltas.tensor_files import Tensor
 from anabranch_wire.delta import TableRows
+from anabranch_wire.tensor_files import Tensor
 
 __all__ = ["changed_rows", "changed_weights"]
 
@@ -85,7 +85,7 @@ def changed_weights(files: DeltaFiles) -> Mapping[str, NDArray[np.generic]]:
 def _tensor(
     tensor: Tensor, what: str, name: str, dtype: str, shape: tuple[int, ...]
 ) -> NDArray[np.generic]:
-    found = (tensor.dtype, tensor.array.shape)
+    found = (tensor.dtype, tensor.shape)
     if found != (dtype, shape):
         raise _wrong(what, f"{name} {dtype} {list(shape)}", f"{found[0]} {list(found[1])}")
     return tensor.array
@@ -110,5 +110,5 @@ def _wrong(what: str, expected: str, found: str) -> DeltaCorrupt:
 
 
 def _shown(tensors: Mapping[str, Tensor]) -> str:
-    shown = (f"{name} {one.dtype} {list(one.array.shape)}" for name, one in tensors.items())
+    shown = (f"{name} {one.dtype} {list(one.shape)}" for name, one in tensors.items())
     return ", ".join(shown)[:300] or "none"

@@ -5,7 +5,7 @@ A file is named after what it holds and checked against that when it is read. Se
 
 import fcntl
 import hashlib
-import json
+import os
 import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,7 +17,14 @@ from numpy.typing import NDArray
 from anabranch_model_store.cache_entries import sync
 from anabranch_model_store.deltas.graph_tensors import WEIGHT_TYPES, raw_bytes
 from anabranch_model_store.file_cache import FileCache
-from anabranch_wire.errors import Corrupt, NotFound, Unavailable
+from anabranch_wire.errors import Corrupt, InvalidInput, NotFound, Unavailable
+from anabranch_wire.tensor_files import (
+    NUMPY_TYPES,
+    Tensor,
+    TensorPlace,
+    file_parts,
+    read_header,
+)
 
 __all__ = ["WeightFiles", "read_weights"]
 
@@ -29,7 +36,6 @@ _ELEMENTS: Final[Mapping[str, np.dtype[np.generic]]] = dict(
     zip(("F32", "F16", "BF16", "F64"), WEIGHT_TYPES.values(), strict=True)
 )
 _NAMES: Final = {dtype: name for name, dtype in _ELEMENTS.items()}
-_ALIGNMENT: Final = 8
 
 
 class WeightFiles(FileCache):
@@ -66,66 +72,60 @@ def read_weights(path: Path) -> dict[str, Array]:
     """
     try:
         with path.open("rb") as file:
-            size = int.from_bytes(file.read(8), "little")
-            if size > path.stat().st_size:
-                raise Corrupt(f"{path.name}: no file of weights")
-            header = json.loads(file.read(size))
-        weights = {
-            name: _tensor(path, 8 + size, entry)
-            for name, entry in header.items()
-            if name != "__metadata__"
-        }
-        digest = header["__metadata__"]["digest"]
+            number = file.fileno()
+            header = read_header(
+                lambda begin, end: os.pread(number, end - begin, begin),
+                os.fstat(number).st_size,
+                path.name,
+            )
+        weights = {name: _array(path, place) for name, place in header.tensors.items()}
+        digest = header.metadata["digest"]
     except FileNotFoundError:
         raise NotFound(f"{path.name}: no such file of weights") from None
     except OSError as error:
         raise Unavailable(f"{path.name}: cannot be read: {error.strerror}") from None
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+    except InvalidInput as error:
+        raise Corrupt(error.message) from None
+    except (ValueError, LookupError) as error:
         raise Corrupt(f"{path.name}: no file of weights: {error}") from None
     if _digest(weights) != digest:
         raise Corrupt(f"{path.name}: its weights are not those that were written")
     return weights
 
 
-def _tensor(path: Path, data: int, entry: Mapping[str, object]) -> Array:
-    """Return one tensor of a file.
+def _array(path: Path, place: TensorPlace) -> Array:
+    """Return one tensor of a file, in memory of its own: whoever asked may change it.
 
     Raises:
-        ValueError, LookupError, TypeError: it is not there.
+        ValueError, LookupError: it is of no type that weights have, or not there any more.
         OSError: it cannot be read.
     """
-    dtype, shape, offsets = _ELEMENTS[str(entry["dtype"])], entry["shape"], entry["data_offsets"]
-    if not isinstance(shape, list) or not isinstance(offsets, list):
-        raise TypeError("expected lists")
-    begin, end = offsets
-    flat = np.fromfile(path, np.uint8, end - begin, offset=data + begin)
-    return flat.view(dtype).reshape(shape)
+    dtype = _ELEMENTS[place.dtype]
+    flat = np.fromfile(path, np.uint8, place.end - place.begin, offset=place.begin)
+    return flat.view(dtype).reshape(place.shape)
 
 
 def _write(weights: Mapping[str, Array], digest: str, path: Path) -> None:
     """Write a file under another name, and give it its own once it is on the disk."""
-    header: dict[str, object] = {"__metadata__": {"format": _FORMAT, "digest": digest}}
-    at = 0
-    for name in sorted(weights):
-        array = weights[name]
-        entry = {"dtype": _NAMES[array.dtype], "shape": list(array.shape)}
-        header[name] = entry | {"data_offsets": [at, at + array.nbytes]}
-        at += array.nbytes
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % _ALIGNMENT)
+    tensors = {name: _tensor(weights[name]) for name in sorted(weights)}
     temporary = path.with_name(f".weights-{secrets.token_hex(8)}.tmp")
     try:
         with temporary.open("xb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # so that nobody clears it away meanwhile
-            file.write(len(text).to_bytes(8, "little") + text)
-            for name in sorted(weights):
-                file.write(raw_bytes(weights[name]))
+            for part in file_parts(tensors, {"format": _FORMAT, "digest": digest}):
+                file.write(part)
             file.flush()
             sync(temporary)
             temporary.rename(path)
         sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _tensor(array: Array) -> Tensor:
+    """Return an array as files hold it; the bits of bfloat16."""
+    dtype = _NAMES[array.dtype]
+    return Tensor(dtype, array.shape, (array.view(NUMPY_TYPES[dtype]),))
 
 
 def _digest(weights: Mapping[str, Array]) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anabranch_publish import DeltaDraft
-from anabranch_publish.tensor_files import file_array, read
+from anabranch_publish.tensor_files import read
 from anabranch_wire.errors import InvalidInput, NotFound
 
 __all__ = ["fill", "named"]
@@ -90,7 +90,7 @@ def _arrays(path: Path) -> Arrays:
         raise NotFound(f"{path}: no such file")
     if path.suffix == ".safetensors":
         return {
-            name: (file_array(tensor), "bf16" if tensor.dtype == "BF16" else None)
+            name: (tensor.array, "bf16" if tensor.dtype == "BF16" else None)
             for name, tensor in read(path, str(path)).items()
         }
     if path.suffix == ".npz":

@@ -1,4 +1,4 @@
-"""Safetensors files that deltas bring: read as the library of the format reads them, or refused."""
+"""Safetensors files: read as the library of the format reads them, or refused; written for it."""
 
 import json
 import os
@@ -13,8 +13,15 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from anabranch_model_store.deltas.faults import DeltaCorrupt
-from anabranch_model_store.deltas.tensor_files import Tensor, read_tensors
+from anabranch_wire.errors import InvalidInput
+from anabranch_wire.tensor_files import (
+    NUMPY_TYPES,
+    Tensor,
+    TensorPlace,
+    file_parts,
+    read_header,
+    read_tensors,
+)
 
 CASES = int(os.environ.get("ANABRANCH_FUZZ_CASES", "200"))
 ARRAYS: dict[str, NDArray[Any]] = {
@@ -48,7 +55,8 @@ def test_what_the_library_writes_is_read() -> None:
     assert found.keys() == ARRAYS.keys()
     for name, array in ARRAYS.items():
         np.testing.assert_array_equal(found[name].array, array)
-        assert found[name].array.shape == array.shape
+        assert found[name].shape == found[name].array.shape == array.shape
+        assert found[name].bytes == array.nbytes
     assert (found["keys"].dtype, found["half"].dtype) == ("I64", "F16")
 
 
@@ -62,6 +70,50 @@ def test_a_file_of_nothing_is_one() -> None:
     assert read(file({})) == {}
 
 
+def test_a_header_says_where_tensors_lie_and_what_was_said_of_them() -> None:
+    found = read_header(lambda begin, end: GOOD[begin:end], len(GOOD), "a.safetensors")
+
+    assert found.metadata == {"written": "by the library"}
+    assert sum(place.end - place.begin for place in found.tensors.values()) == sum(
+        array.nbytes for array in ARRAYS.values()
+    )
+    keys = found.tensors["keys"]
+    assert keys == TensorPlace("I64", (3,), keys.begin, keys.begin + 24)
+    assert np.frombuffer(GOOD[keys.begin : keys.end], "<i8").tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("left", [0, 5, 20])
+def test_a_file_that_becomes_shorter_while_it_is_read_is_refused(left: int) -> None:
+    with pytest.raises(InvalidInput, match=r"^a\.safetensors: no safetensors file: "):
+        read_header(lambda begin, end: GOOD[begin : min(end, left)], len(GOOD), "a.safetensors")
+
+
+def test_what_is_written_is_what_the_library_reads() -> None:
+    tensors = {
+        name: Tensor(dtype, (2, 3), (np.zeros((1, 3), numpy), np.ones((1, 3), numpy)))
+        for dtype, numpy in NUMPY_TYPES.items()
+        if dtype != "BF16"
+        for name in (dtype, f"\u00e9 {dtype}")
+    }
+    data = b"".join(file_parts(tensors, {"a": "b"}))
+
+    found = load(data)
+    assert found.keys() == tensors.keys()
+    for name, tensor in tensors.items():
+        assert found[name].dtype == NUMPY_TYPES[tensor.dtype]
+        assert found[name].tolist() == [[0, 0, 0], [1, 1, 1]]
+    header = read_header(lambda begin, end: data[begin:end], len(data), "a")
+    assert header.metadata == {"a": "b"}
+    assert min(place.begin for place in header.tensors.values()) % 8 == 0
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_parts_that_do_not_make_up_their_tensor_are_not_written(rows: int) -> None:
+    tensor = Tensor("F32", (2, 2), [np.zeros((1, 2), np.float32)] * rows)
+    with pytest.raises(AssertionError, match="do not make up"):
+        list(file_parts({"x": tensor}))
+
+
 @pytest.mark.parametrize(
     ("data", "why"),
     [
@@ -71,6 +123,8 @@ def test_a_file_of_nothing_is_one() -> None:
         (file({})[:-1], "a header of 2 bytes in a file of 9"),
         (file(b"not json"), "JSON"),
         (file([]), "Expected `object`"),
+        (file(b" {}"), "does not begin with {"),
+        (file({"__metadata__": {"a": 1}}), "Expected `str`, got `int`"),
         (file({"x": 5}), "Expected `object`"),
         (file({"x": entry() | {"more": 1}}, b"1234"), "more"),
         (file({"x": entry(shape=[-1])}, b"1234"), "Expected `int` >= 0"),
@@ -86,9 +140,8 @@ def test_a_file_of_nothing_is_one() -> None:
     ],
 )
 def test_what_is_no_such_file_is_refused(data: bytes, why: str) -> None:
-    with pytest.raises(DeltaCorrupt) as refused:
+    with pytest.raises(InvalidInput) as refused:
         read(data)
-    assert refused.value.reason == "invalid"
     assert refused.value.message.startswith("a.safetensors: no safetensors file: ")
     assert why in refused.value.message
 
@@ -105,7 +158,7 @@ def test_whatever_is_changed_is_read_as_the_library_reads_it_or_refused(
         changed[at:until] = data.draw(st.binary(max_size=3))
     try:
         found = read(bytes(changed))
-    except DeltaCorrupt:
+    except InvalidInput:
         return
     try:
         expected = load(bytes(changed))
@@ -119,5 +172,5 @@ def test_whatever_is_changed_is_read_as_the_library_reads_it_or_refused(
 @given(st.binary(max_size=200))
 def test_no_bytes_end_in_anything_else(data: bytes) -> None:
     for tried in (data, file(data)):
-        with suppress(DeltaCorrupt):
+        with suppress(InvalidInput):
             read(tried)
