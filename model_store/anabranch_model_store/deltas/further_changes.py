@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anabranch_model_store.built_graphs import BuiltGraphs
+from anabranch_model_store.cache_folders import GRAPHS, ITEMS, WEIGHTS
 from anabranch_model_store.deltas.delta_golden import delta_golden_notes
 from anabranch_model_store.deltas.delta_items import with_new_items
 from anabranch_model_store.deltas.delta_rows import changed_rows, changed_weights
@@ -29,12 +30,6 @@ from anabranch_wire.delta import Delta
 from anabranch_wire.errors import AnabranchError, InvalidInput, Unavailable
 
 __all__ = ["apply_further"]
-
-_GRAPH_BYTES: Final = 1 << 30
-"""Kept of graphs and weights that nothing serves, for rollbacks and restarts."""
-
-_ITEM_BYTES: Final = 4 << 30
-"""The same of item tables."""
 
 
 def apply_further(
@@ -75,8 +70,8 @@ def apply_further(
     if base is not None and base.weights is not None:
         gathering.take_base(_weights_of(base, Path(base.weights)))
     on_phase("building")
-    built = BuiltGraphs(cache / "graphs", _GRAPH_BYTES)
-    weights = WeightFiles(cache / "deltas" / "weights", _GRAPH_BYTES)
+    built = BuiltGraphs(cache / GRAPHS.path, GRAPHS.limit_bytes)
+    weights = WeightFiles(cache / WEIGHTS.path, WEIGHTS.limit_bytes)
     last = gathering.last or newest.sequence
     try:
         made = updated_graphs(target, gathering.changes, places, built, weights)
@@ -107,7 +102,7 @@ def _with_items(
 ) -> DeltaTarget:
     try:
         files = published.files(delta, {one.file for one in delta.item_tables})
-        items = ItemCache(cache / "items", _ITEM_BYTES)
+        items = ItemCache(cache / ITEMS.path, ITEMS.limit_bytes)
         ranking = with_new_items(target.ranking, target.meaning, files.folder, delta, items)
     except AnabranchError as error:
         raise Stopped(fault_of(delta.sequence, error)) from None

@@ -6,8 +6,8 @@ What only changes rows is answered without the modules of the optimiser and of O
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
 
+from anabranch_model_store.cache_folders import RUNS
 from anabranch_model_store.deltas.application import DeltaCaches, apply_deltas
 from anabranch_model_store.deltas.compaction import Compactor
 from anabranch_model_store.deltas.faults import Fault
@@ -31,9 +31,6 @@ __all__ = ["DeltaDesk"]
 
 _log = logging.getLogger(__name__)
 
-_RUN_BYTES: Final = 8 << 30
-"""Kept of runs that nothing serves, for rollbacks and restarts."""
-
 
 class DeltaDesk:
     """Applies deltas, and merges their runs in between. Used by one thread.
@@ -43,7 +40,7 @@ class DeltaDesk:
     """
 
     def __init__(self, cache: Path) -> None:
-        runs = RunCache(cache / "deltas" / "runs", _RUN_BYTES)
+        runs = RunCache(cache / RUNS.path, RUNS.limit_bytes)
         self._caches = DeltaCaches(cache, runs)
         self._compactor = Compactor(runs)
 

@@ -8,9 +8,9 @@ exactly as the original, is served from the original.
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 from anabranch_model_store.built_graphs import BuiltGraphs
+from anabranch_model_store.cache_folders import GRAPHS
 from anabranch_model_store.optimized_forms import optimized_form, same_answers
 from anabranch_model_store.preparation import PreparedVersion
 from anabranch_model_store.reduced_versions import ReducedVersion
@@ -18,9 +18,6 @@ from anabranch_runtime.backends.ort_runner import OrtModelRunner
 from anabranch_wire.errors import AnabranchError
 
 __all__ = ["GraphBuilder"]
-
-_LIMIT_BYTES: Final = 1 << 30
-"""Kept of graphs that nothing serves, for rollbacks and restarts."""
 
 
 class GraphBuilder:
@@ -31,8 +28,8 @@ class GraphBuilder:
         limit_bytes: kept of what nothing serves.
     """
 
-    def __init__(self, cache: Path, limit_bytes: int = _LIMIT_BYTES) -> None:
-        self._graphs = BuiltGraphs(cache / "graphs", limit_bytes)
+    def __init__(self, cache: Path, limit_bytes: int = GRAPHS.limit_bytes) -> None:
+        self._graphs = BuiltGraphs(cache / GRAPHS.path, limit_bytes)
 
     def prune(self, in_use: Collection[str], since: float | None = None) -> None:
         """Keep the cache small.

@@ -6,24 +6,13 @@ from pathlib import Path
 from typing import Final
 
 from anabranch_model_store.built_graphs import BuiltGraphs
+from anabranch_model_store.cache_folders import CUT_GRAPHS, ITEMS, SEGMENTS, WEIGHTS
 from anabranch_model_store.deltas.weight_files import WeightFiles
 from anabranch_model_store.item_cache import ItemCache
 from anabranch_model_store.prepared_stores import StoreSettings
 from anabranch_model_store.segment_cache import SegmentCache
 
 __all__ = ["ByteCount", "RowCache", "prune_weights"]
-
-_LIMIT_BYTES: Final = 16 << 30
-"""Kept of segments that nothing serves, for rollbacks and restarts."""
-
-_GRAPH_BYTES: Final = 1 << 30
-"""The same of graphs whose lookups were cut out."""
-
-_WEIGHT_BYTES: Final = 1 << 30
-"""The same of weights that deltas have brought."""
-
-_ITEM_BYTES: Final = 4 << 30
-"""The same of item tables."""
 
 _PAUSE_S: Final = 0.2
 """How often it is said how far an import is."""
@@ -54,14 +43,16 @@ class RowCache:
     Args:
         cache: the server's cache folder.
         reserve: share of a table's rows that changes may add, where model.yaml does not say.
-        limit_bytes: kept of what nothing serves.
+        limit_bytes: kept of segments that nothing serves.
     """
 
-    def __init__(self, cache: Path, reserve: float, limit_bytes: int = _LIMIT_BYTES) -> None:
+    def __init__(
+        self, cache: Path, reserve: float, limit_bytes: int = SEGMENTS.limit_bytes
+    ) -> None:
         self._cache = cache
-        self._segments = SegmentCache(cache / "segments", limit_bytes)
-        self._graphs = BuiltGraphs(cache / "cut", _GRAPH_BYTES)
-        self._items = ItemCache(cache / "items", _ITEM_BYTES)
+        self._segments = SegmentCache(cache / SEGMENTS.path, limit_bytes)
+        self._graphs = BuiltGraphs(cache / CUT_GRAPHS.path, CUT_GRAPHS.limit_bytes)
+        self._items = ItemCache(cache / ITEMS.path, ITEMS.limit_bytes)
         self._reserve = reserve
 
     def prune(self, in_use: Collection[str], since: float | None = None) -> None:
@@ -89,5 +80,5 @@ def prune_weights(cache: Path, in_use: Collection[str], since: float | None = No
         since: what was made or used at that time or later stays, seconds since 1970.
     """
     paths = [Path(path) for path in in_use]
-    WeightFiles(cache / "deltas" / "weights", _WEIGHT_BYTES).prune(paths, since)
-    ItemCache(cache / "items", _ITEM_BYTES).prune(paths, since)
+    WeightFiles(cache / WEIGHTS.path, WEIGHTS.limit_bytes).prune(paths, since)
+    ItemCache(cache / ITEMS.path, ITEMS.limit_bytes).prune(paths, since)
