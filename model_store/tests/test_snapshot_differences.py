@@ -150,7 +150,7 @@ def write_delta(model: Path, version: int, sequence: int, change: Change) -> Non
 
 
 def compared(model: Path, before: str, after: str) -> SnapshotDifference:
-    places = [model_place(str(model), one) for one in (before, after)]
+    places = [model_place(model, one) for one in (before, after)]
     return compare_snapshots(*[open_snapshot(*place) for place in places])
 
 
@@ -357,9 +357,8 @@ def test_snapshots_are_named_by_path(model: Path, tmp_path: Path) -> None:
     assert split_place(f"{model}/1+2") == (str(model), "1+2")
     assert split_place("s3://bucket/m/1/") == ("s3://bucket/m", "1")
     assert split_place("42") == (".", "42")
-    assert model_place(f"file://{model}", "2") == model_place(str(model), "2")
     with pytest.raises(NotFound, match="no such folder"):
-        model_place(str(tmp_path / "none"), "1")
+        model_place(tmp_path / "none", "1")
     with pytest.raises(InvalidInput, match="snapshot 'm'"):
         split_place("s3://bucket/m")
 
@@ -387,7 +386,7 @@ def test_a_model_at_a_url_is_compared(model: Path) -> None:
         publish_version(f"{url}/m", model / version / "model.onnx")
 
     with remote_model(f"{url}/m", {}) as (folder, origin):
-        opened = [open_snapshot(*model_place(str(folder), one), origin) for one in ("1", "2")]
+        opened = [open_snapshot(*model_place(folder, one), origin) for one in ("1", "2")]
         found = compare_snapshots(*opened)
 
     assert near(table(found, "items"), 0, 1, 0, math.sqrt(27))

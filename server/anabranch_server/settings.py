@@ -23,7 +23,7 @@ from pydantic_settings import (
 )
 
 from anabranch_model_store.folder_levels import check_repository_level
-from anabranch_model_store.sources.urls import check_url, is_url, url_digest
+from anabranch_model_store.sources.urls import check_url, url_digest
 from anabranch_server.config import (
     Addresses,
     AuthConfig,
@@ -57,6 +57,7 @@ from anabranch_server.settings_layers import Layer, environment_layer, file_laye
 from anabranch_server.support import check_supported, notes_on
 from anabranch_wire.errors import InvalidInput, Unsupported
 from anabranch_wire.names import check_model_name
+from anabranch_wire.places import is_url
 
 __all__ = ["SETTINGS", "ReadSettings", "Settings", "read_settings", "serve_config"]
 

@@ -31,7 +31,7 @@ EXPECTED = DifferenceView([TableDifferenceView("t", 1, 1, 1, 5.0)], [])
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Versions 1 and 2 of a model with a table."""
-    root = tmp_path_factory.mktemp("repository")
+    root = tmp_path_factory.mktemp("a repository")
     scale_model(root)
     for keys, values in (([5, -1], [[3, 4], [0, 1]]), ([9, 5], [[7, 7], [0, 0]])):
         rows = Rows(np.array(keys, np.int64), np.array(values, np.float32))
@@ -48,9 +48,12 @@ def without_weights(shown: dict[str, object]) -> dict[str, object]:
     return {**shown, "dense": []}
 
 
-@pytest.mark.parametrize("form", ["paths", "model"])
+@pytest.mark.parametrize("form", ["paths", "urls", "model"])
 def test_folders_are_compared_as_json(model: Path, form: str) -> None:
-    places = [model / "1", model / "2"] if form == "paths" else [model, "1", "2"]
+    places: list[object] = [model, "1", "2"]
+    if form != "model":
+        paths = [model / "1", model / "2"]
+        places = [*paths] if form == "paths" else [path.as_uri() for path in paths]
 
     done = anabranch(*places, "--json")
 

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
-from urllib.parse import unquote, urlsplit
 
-__all__ = ["Storage", "Upload", "is_url", "open_storage"]
+from anabranch_wire.places import local_path
+
+__all__ = ["Storage", "Upload", "open_storage"]
 
 
 class Upload(Protocol):
@@ -129,11 +130,6 @@ class Storage(Protocol):
         ...
 
 
-def is_url(place: str | Path) -> bool:
-    """Whether a place is not a path of this machine."""
-    return "://" in str(place) and not str(place).startswith("file://")
-
-
 def open_storage(place: str | Path, options: Mapping[str, object] | None = None) -> Storage:
     """Return a model's folder.
 
@@ -147,11 +143,9 @@ def open_storage(place: str | Path, options: Mapping[str, object] | None = None)
     """
     from anabranch_publish.local_storage import LocalStorage
 
-    if is_url(place):
+    path = local_path(place)
+    if path is None:
         from anabranch_publish.remote_storage import open_remote
 
         return open_remote(str(place), options or {})
-    text = str(place)
-    if text.startswith("file://"):
-        text = unquote(urlsplit(text).path)
-    return LocalStorage(Path(text))
+    return LocalStorage(path)

@@ -1,7 +1,6 @@
 """Snapshots as people name them: `DIR/model/42+17`, or a model's folder and `42+17`."""
 
 from pathlib import Path
-from typing import Final
 
 from anabranch_wire.errors import NotFound
 from anabranch_wire.names import check_model_name
@@ -11,8 +10,6 @@ __all__ = ["SnapshotPlace", "model_place", "split_place"]
 
 SnapshotPlace = tuple[Path, Snapshot]
 """A model's folder, and a snapshot of it."""
-
-_FILE: Final = "file://"
 
 
 def split_place(text: str) -> tuple[str, str]:
@@ -28,14 +25,14 @@ def split_place(text: str) -> tuple[str, str]:
     return folder or "/", snapshot
 
 
-def model_place(folder: str, snapshot: str) -> SnapshotPlace:
-    """Return a snapshot of the model in a folder of this machine.
+def model_place(folder: Path, snapshot: str) -> SnapshotPlace:
+    """Return a snapshot of the model in a folder.
 
     Raises:
         InvalidInput: it is no snapshot, or the folder has no name of a model.
         NotFound: there is no such folder.
     """
-    model = Path(folder.removeprefix(_FILE)).absolute()
+    model = folder.absolute()
     found = Snapshot.parse(check_model_name(model.name), snapshot)
     if not model.is_dir():
         raise NotFound(f"{folder}: no such folder")

@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import Final, Protocol, cast
 
 from anabranch_wire.errors import AnabranchError, TooLarge, Unavailable
+from anabranch_wire.places import is_url
 
 __all__ = ["Entry", "RemoteFolder"]
 
@@ -169,5 +170,5 @@ def _secrets(options: object) -> Iterator[str]:
     elif isinstance(options, list | tuple):
         for value in options:
             yield from _secrets(value)
-    elif isinstance(options, str) and len(options) >= _SECRET_LENGTH and "://" not in options:
+    elif isinstance(options, str) and len(options) >= _SECRET_LENGTH and not is_url(options):
         yield options

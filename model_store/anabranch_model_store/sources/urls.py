@@ -11,16 +11,11 @@ from urllib.parse import urlsplit
 
 from anabranch_wire.errors import InvalidInput, Unsupported
 
-__all__ = ["check_url", "is_url", "url_digest"]
+__all__ = ["check_url", "url_digest"]
 
 _LOCAL: Final = frozenset({"file", "local"})
 _EXTRAS: Final = {"s3": "anabranch[s3]", "s3a": "anabranch[s3]"}
 _DIGITS: Final = 16
-
-
-def is_url(text: str) -> bool:
-    """Whether a repository was named by URL, and not as a folder."""
-    return "://" in text
 
 
 def check_url(text: str) -> str:

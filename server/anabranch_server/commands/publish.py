@@ -75,22 +75,22 @@ def publish(
     from anabranch_model_store.folder_levels import check_model_level
     from anabranch_model_store.version_contents import check_unpublished
     from anabranch_publish import Publisher
-    from anabranch_publish.storage import is_url
     from anabranch_server.commands.output import fail, print_json
     from anabranch_wire.errors import AnabranchError
+    from anabranch_wire.places import local_path
 
     begun = time.monotonic()
     tables = {file.stem: file for file in table or ()}
     if len(tables) != len(table or ()):
         fail("--table: two files have the same name; the name is that of the table", code=2)
-    model_dir = Path(model.removeprefix("file://"))
+    model_dir = local_path(model)
     try:
-        if not is_url(model):
+        if model_dir is not None:
             check_model_level(model_dir)
     except AnabranchError as error:
         fail(error.message, code=2)
     except OSError as error:
-        fail(f"{error.filename or model_dir}: {error.strerror}")
+        fail(f"{error.filename or model}: {error.strerror}")
     try:
         with Publisher(model, notify=notify or ()) as publisher:
             published = publisher.publish_version(
@@ -106,7 +106,7 @@ def publish(
                 step=step,
                 event_time=event_time,
                 check=lambda folder: check_unpublished(
-                    folder, folder.parent if is_url(model) else model_dir.absolute()
+                    folder, folder.parent if model_dir is None else model_dir.absolute()
                 ),
             )
     except AnabranchError as error:

@@ -1,6 +1,7 @@
 """Snapshots in folders or at URLs, compared in this process."""
 
 from contextlib import ExitStack
+from pathlib import Path
 
 from anabranch_model_store.deltas.origins import LocalOrigin, Origin
 from anabranch_model_store.differences.snapshot_contents import open_snapshot
@@ -11,6 +12,7 @@ from anabranch_server.describe.differences import (
     TableDifferenceView,
     WeightDifferenceView,
 )
+from anabranch_wire.places import local_path
 
 __all__ = ["read_difference"]
 
@@ -43,11 +45,11 @@ def read_difference(before: Place, after: Place) -> DifferenceView:
     )
 
 
-def _model(stack: ExitStack, folder: str) -> tuple[str, Origin]:
+def _model(stack: ExitStack, folder: str) -> tuple[Path, Origin]:
     """Return the folder of a model on this machine, and what brings its files."""
-    if "://" not in folder or folder.startswith("file://"):
-        return folder, LocalOrigin()
+    path = local_path(folder)
+    if path is not None:
+        return path, LocalOrigin()
     from anabranch_model_store.differences.remote_models import remote_model  # seldom needed
 
-    local, origin = stack.enter_context(remote_model(folder, {}))
-    return str(local), origin
+    return stack.enter_context(remote_model(folder, {}))
