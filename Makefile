@@ -41,7 +41,7 @@ generate: setup ## rewrite the generated files that are kept in git
 format: setup ## format Python and C++
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
-	$(BIN)/clang-format -i $$(git ls-files 'runtime/native/*.h' 'runtime/native/*.cpp')
+	$(BIN)/clang-format -i $$(git ls-files 'runtime/native/*.h' 'runtime/native/*.cpp' 'tests/support/cuda_stub/*.h' 'tests/support/cuda_stub/*.cpp')
 
 fuzz: setup ## 100,000 mutated inputs per decoder
 	ANABRANCH_FUZZ_CASES=100000 $(PYTEST) tests/fuzz $(ARGS)
