@@ -114,7 +114,11 @@ def test_deltas_are_merged_and_replaced(model_dir: Path) -> None:
         (["--version", "42", "--table", "t=none.npz"], 1, "none.npz: no such file"),
         (["--version", "42", "--table", "t=m.onnx"], 2, "m.onnx: expected .safetensors or .npz"),
         (["--version", "42", "--table", "t=junk.npz"], 2, "junk.npz: not .npz"),
-        (["--version", "42", "--table", "t=junk.safetensors"], 2, "junk.safetensors: not safet"),
+        (
+            ["--version", "42", "--table", "t=junk.safetensors"],
+            2,
+            "junk.safetensors: no safetensors file",
+        ),
         (["--version", "42", "--table", "t=keys.npz"], 2, "keys.npz: expected keys and values"),
         (["--version", "42", "--table", "t=both.npz"], 2, "key 1 has a row, and is deleted too"),
         (["--version", "42", "--table", "t=nan.npz"], 2, "the row of key 1 has a NaN"),

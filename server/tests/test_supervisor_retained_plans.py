@@ -63,3 +63,14 @@ def test_a_version_that_leaves_takes_its_plans_along() -> None:
     serve(retained, 0, 1)
     retained.forget(1)
     assert list(retained.plans) == []
+
+
+def test_a_version_that_is_about_to_come_stays_as_it_was_published() -> None:
+    retained = RetainedPlans()
+    coming = plan(0, version=2)
+    retained.publish(plan(0))
+    retained.publish(coming)
+    retained.switch({1: plan(0)}, {1: plan(1)}, 2, {2: plan(3, version=2)})
+    assert retained.at(plan(3, version=2), 0) == coming
+    retained.switch({1: plan(1)}, {1: plan(2)}, 2)
+    assert retained.at(plan(3, version=2), 0) is None

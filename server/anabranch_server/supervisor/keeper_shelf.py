@@ -125,7 +125,7 @@ class Shelf:
             {number: one.plan for number, one in before.items()},
             {number: one.plan for number, one in self.in_memory.items()},
             0 if state is None else state.retain,
-            {number: one.plan for number, one in self.found.items()},
+            {number: one.plan for number, one in self.found.items() if number not in before},
         )
         for number in before.keys() - self.in_memory.keys():
             self.found.pop(number, None)
