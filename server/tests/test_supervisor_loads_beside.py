@@ -1,6 +1,8 @@
 """What goes on for a model while one of its versions is looked at, without processes."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,16 @@ def root(tmp_path: Path) -> Path:
 @pytest.fixture
 def state(tmp_path: Path) -> Path:
     return tmp_path / "state"
+
+
+@asynccontextmanager
+async def serving_two(root: Path, state: Path) -> AsyncIterator[KeptServer]:
+    """Serve versions 1 and 2, of which 2 answers by default."""
+    for version in (1, 2):
+        write_version(root / "m", version)
+    async with kept_server(root, state) as server:
+        await server.admin.act("load", "m", ActionRequest(version=1, wait_s=20))
+        yield server
 
 
 async def begin_load(server: KeptServer, version: int, **told: object) -> None:
@@ -230,12 +242,8 @@ async def test_a_rollback_ends_the_look_at_a_version_that_was_replaced_in_place(
 async def test_a_rollback_is_in_force_before_what_a_label_names_is_looked_at(
     root: Path, state: Path
 ) -> None:
-    for version in (1, 2):
-        write_version(root / "m", version)
-    async with kept_server(root, state) as server:
-        await server.admin.act("load", "m", ActionRequest(version=1, wait_s=20))
-        asked = asyncio.create_task(server.admin.set_labels("m", {"canary": 3}))
-        await asked
+    async with serving_two(root, state) as server:
+        await server.admin.set_labels("m", {"canary": 3})
         await begin_load(server, 3)
         begun = await server.admin.act("rollback", "m", ActionRequest(version=1, wait_s=0.1))
         await until(lambda: server.state().default == 1)
@@ -251,10 +259,7 @@ async def test_a_rollback_is_in_force_before_what_a_label_names_is_looked_at(
 async def test_an_action_that_looks_at_a_version_gives_way_to_a_rollback(
     root: Path, state: Path
 ) -> None:
-    for version in (1, 2):
-        write_version(root / "m", version)
-    async with kept_server(root, state) as server:
-        await server.admin.act("load", "m", ActionRequest(version=1, wait_s=20))
+    async with serving_two(root, state) as server:
         server.named_loader.load_gate.clear()
         server.named_loader.begun.clear()
         write_version(root / "m", 3)
@@ -271,10 +276,7 @@ async def test_an_action_that_looks_at_a_version_gives_way_to_a_rollback(
 async def test_labels_that_wait_for_a_load_are_set_after_a_rollback(
     root: Path, state: Path
 ) -> None:
-    for version in (1, 2):
-        write_version(root / "m", version)
-    async with kept_server(root, state) as server:
-        await server.admin.act("load", "m", ActionRequest(version=1, wait_s=20))
+    async with serving_two(root, state) as server:
         server.named_loader.load_gate.clear()
         write_version(root / "m", 3)
         await server.watcher.look()

@@ -2,6 +2,7 @@
 
 import os
 import threading
+from contextlib import suppress
 from typing import Final
 
 __all__ = ["become_idle", "give_way"]
@@ -13,11 +14,13 @@ _NICE: Final = 10
 def give_way() -> None:
     """Let the calling thread take a tenth of what others take who want the same processor.
 
-    Unlike `become_idle` it cannot starve, so it may hold the interpreter's lock now and then.
+    Unlike `become_idle` it cannot starve, so it may hold the interpreter's lock now and then. Where
+    the system does not permit it the thread goes on as before.
     """
     tid = threading.get_native_id()
-    if os.getpriority(os.PRIO_PROCESS, tid) < _NICE:
-        os.setpriority(os.PRIO_PROCESS, tid, _NICE)
+    with suppress(OSError):
+        if os.getpriority(os.PRIO_PROCESS, tid) < _NICE:
+            os.setpriority(os.PRIO_PROCESS, tid, _NICE)
 
 
 def become_idle() -> bool:
