@@ -352,3 +352,24 @@ async def test_deltas_by_hand_wait_from_the_moment_that_serving_yaml_says_so(
             await asyncio.sleep(0)
         assert snapshot(server) == "1"
         assert server.named_loader.applied == []
+
+
+@on_loop
+async def test_what_is_found_is_served_although_several_newer_ones_have_come(
+    root: Path, state: Path
+) -> None:
+    write_version(root / "m", 1)
+    async with kept_server(root, state) as server:
+        server.named_loader.is_turnstile = True
+        await begin_load(server, 2)
+        for version in (3, 4, 5):
+            write_version(root / "m", version)
+        await server.watcher.look()
+        server.named_loader.begun.clear()
+        server.named_loader.load_gate.set()
+        await server.named_loader.begun.wait()
+        assert server.served() == ((2,), 2)
+        server.named_loader.load_gate.set()
+        await server.settled()
+        assert server.served() == ((5,), 5)
+        assert server.named_loader.requests == [("m", 1), ("m", 2), ("m", 5)]

@@ -186,15 +186,12 @@ def ready_first(wanted: Desired, facts: Facts, *, is_asked: bool = False) -> Des
         facts: that it was chosen by.
         is_asked: whether somebody asks for it just now.
     """
-    complete, loaded, served = facts.present.complete, facts.loaded, {*facts.served}
-    missing = complete.keys() & wanted.load
-    if not missing or facts.default is None:
+    complete, served = facts.present.complete, {*facts.served}
+    if not wanted.load or facts.default is None:
         return wanted
-    there = {n: one for n, one in complete.items() if n not in missing}
-    there |= {n: loaded[n].fingerprint for n in missing & loaded.keys()}  # as they are in memory
+    # Nothing but what is at hand, and as it is at hand where its files are others by now.
+    there = {n: one.fingerprint for n, one in facts.loaded.items() if n in complete}
     ready = desired(replace(facts, present=replace(facts.present, complete=there)))
-    if ready.load:
-        return wanted
     goes = bool(facts.intent.unloads & served)
     if ready.default is not None and (hold := facts.intent.hold) is not None and is_asked:
         is_other = facts.default != hold.version or hold.version in ready.deltas

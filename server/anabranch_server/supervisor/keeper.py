@@ -98,8 +98,8 @@ class ModelKeeper:
                 if action == "reload":
                     await look()
                 error = await carry_out(self.kept, action, request)
-                if error is GAVE_WAY and action == "unload":
-                    error = None  # what was to go has gone; only the rest was left
+                if error is GAVE_WAY and action == "unload" and self._is_unloaded(request.version):
+                    error = None  # only the rest was left
             except asyncio.CancelledError:
                 operation.cancel()
                 raise
@@ -202,6 +202,11 @@ class ModelKeeper:
             self._waking.news.set()
         if not self._waking.news.is_set():
             self.settled.set()
+
+    def _is_unloaded(self, version: int | None) -> bool:
+        """Whether a version is served no more; None is all of the model."""
+        served = () if self.kept.state is None else self.kept.state.served
+        return not served if version is None else version not in served
 
     def _is_gone(self) -> bool:
         kept = self.kept

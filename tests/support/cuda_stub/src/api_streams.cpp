@@ -20,6 +20,13 @@ CUresult about_stream(const char* name, CUstream handle, Body body) {
   });
 }
 
+// Ends what a stream captures, if it does: none may be asked about what it has done.
+bool invalidate_capture(const Stream& stream) {
+  if (stream.capture == nullptr) return false;
+  stream.capture->invalid = true;
+  return true;
+}
+
 CUcontext context_of(const Driver& driver, const Stream& stream) {
   return driver.devices[static_cast<std::size_t>(stream.device)].context;
 }
@@ -93,10 +100,7 @@ CUresult cuStreamSynchronize(CUstream handle) {
                 const std::shared_ptr<Stream> stream = driver.stream_of(handle);
                 if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
                 about = "stream=" + std::to_string(stream->id);
-                if (stream->capture != nullptr) {
-                  stream->capture->invalid = true;
-                  return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-                }
+                if (invalidate_capture(*stream)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
                 if (stream->legacy && invalidate_blocking_captures(driver, stream->device)) {
                   return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
                 }
@@ -111,10 +115,7 @@ CUresult cuStreamQuery(CUstream handle) {
                 const std::shared_ptr<Stream> stream = driver.stream_of(handle);
                 if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
                 about = "stream=" + std::to_string(stream->id);
-                if (stream->capture != nullptr) {
-                  stream->capture->invalid = true;
-                  return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-                }
+                if (invalidate_capture(*stream)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
                 const bool passed = poll(driver, lock, {stream, stream->enqueued});
                 if (driver.sticky != CUDA_SUCCESS) return driver.sticky;
                 return passed ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
