@@ -246,6 +246,16 @@ def test_rows_differ_as_those_of_dicts_do(
     assert near(found, *plain(*states)), found
 
 
+def test_deltas_of_two_versions_may_have_the_same_name(tmp_path: Path) -> None:
+    model = tmp_path / "m"
+    rows: Rows = {0: (1.0, 1.0), 1: (2.0, 2.0)}
+    for number, published in ((1, rows), (2, {**rows, 2: (3.0, 3.0)})):
+        write_table(write_version(model / str(number), weights(1)), published, "npy")
+    write_delta(model, 1, 1, Change({0: (1.0, 1.0)}))
+    write_delta(model, 2, 1, Change({}, (0, 1)))
+    assert near(table(compared(model, "1+1", "2+1"), "emb"), 1, 0, 2, 0.0)
+
+
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     """Versions 1 and 2 of a model; two deltas of version 1."""

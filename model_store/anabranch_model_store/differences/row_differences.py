@@ -34,8 +34,8 @@ class TableRows:
 
     Attributes:
         source: its rows as published.
-        layers: what each delta changes of it, one after the other: name of the delta, and what
-            reads its rows.
+        layers: what each delta changes of it, one after the other: name of the delta, unlike that
+            of others of its version, and what reads its rows.
     """
 
     source: RowSource
@@ -119,7 +119,7 @@ def compare_rows(
 
 
 def _shared_layers(before: TableRows | None, after: TableRows | None) -> int:
-    """Return how many deltas both begin with."""
+    """Return how many deltas both begin with, as snapshots of one version."""
     if before is None or after is None:
         return 0
     begin = 0
@@ -133,14 +133,11 @@ def _shared_layers(before: TableRows | None, after: TableRows | None) -> int:
 def _touched(sides: list[TableRows], begin: int) -> Keys:
     """Return the keys that deltas change, from the `begin`th on, rising."""
     found = np.empty(0, np.uint64)
-    seen: set[str] = set()
     for side in sides:
-        for name, read in side.layers[begin:]:
-            if name not in seen:
-                seen.add(name)
-                changes = read()
-                keys = np.concatenate([changes.keys, changes.deleted]).view(np.uint64)
-                found = np.union1d(found, keys)
+        for _, read in side.layers[begin:]:
+            changes = read()
+            keys = np.concatenate([changes.keys, changes.deleted]).view(np.uint64)
+            found = np.union1d(found, keys)
     return found
 
 
