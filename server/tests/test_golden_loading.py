@@ -40,7 +40,7 @@ def examined(root: Path, serving: str = "") -> Found | Refused:
         model_path=str(folder),
         version_path=str(folder / "1"),
         serving_yaml=serving,
-        idle=False,
+        priority="normal",
         available_bytes=None,
     )
     cache = root / "cache"

@@ -66,7 +66,14 @@ class Shop:
     def load(self) -> VersionPlan:
         """Return the version as a loader finds it."""
         request = LoadVersion(
-            0, "m", 1, str(self.model), str(self.model / "1"), "", idle=False, available_bytes=None
+            0,
+            "m",
+            1,
+            str(self.model),
+            str(self.model / "1"),
+            "",
+            priority="normal",
+            available_bytes=None,
         )
         rows = RowCache(self.cache, 0.25)
         found = examine(request, self.said.append, GraphBuilder(self.cache), rows)
@@ -78,7 +85,7 @@ class Shop:
         return ApplyDeltas(
             number=7, model="m", model_path=str(self.model),
             version_path=str(self.model / "1"), serving_yaml=serving, plan=plan, upto=upto,
-            idle=False, available_bytes=None, in_use=plan.kept_files,
+            priority="normal", available_bytes=None, in_use=plan.kept_files,
         )  # fmt: skip
 
     def apply(self, plan: VersionPlan, upto: int, serving: str = "") -> Applied:

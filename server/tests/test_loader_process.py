@@ -34,7 +34,7 @@ def request(folder: Path, version: int = 1, serving: str = "", **changes: object
     """Ask for a version of the model `scale`."""
     told: dict[str, object] = {
         "number": 0, "model": "scale", "version": version, "model_path": str(folder),
-        "version_path": str(folder / str(version)), "serving_yaml": serving, "idle": True,
+        "version_path": str(folder / str(version)), "serving_yaml": serving, "priority": "idle",
         "available_bytes": None,
     }  # fmt: skip
     return LoadVersion(**(told | changes))  # type: ignore[arg-type]

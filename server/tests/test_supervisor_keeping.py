@@ -98,7 +98,7 @@ async def test_a_new_version_is_switched_to_and_the_last_one_kept(root: Path, st
         assert [entry.version for entry in server.admin.index(only_ready=True)] == ["3"]
         assert server.counts.publish_to_served["m", "version"].count == 2
         assert server.named_loader.last is not None
-        assert server.named_loader.last.idle
+        assert server.named_loader.last.priority == "idle"
         assert len(server.named_loader.last.in_use) == 2
 
 

@@ -47,6 +47,11 @@ def publish(tmp_path: Path, version: int) -> Path:
     return tmp_path / "models" / "m" / str(version) / "model.onnx"
 
 
+def scheduling(pid: int) -> tuple[int, int]:
+    """The policy and the nice value of a process."""
+    return os.sched_getscheduler(pid), os.getpriority(os.PRIO_PROCESS, pid)
+
+
 @on_loop
 async def test_a_corrupt_version_is_named_and_served_once_it_is_whole(tmp_path: Path) -> None:
     publish(tmp_path, 1)
@@ -93,21 +98,21 @@ async def test_a_loader_that_gets_no_processor_is_followed_by_one_that_does(tmp_
         assert (done.state, done.error) == ("DONE", None)
         assert server.served() == ((2,), 2)
         assert len(pids) == loaders + 1
-        assert os.sched_getscheduler(pids[-1]) == os.SCHED_OTHER
+        assert scheduling(pids[-1]) == (os.SCHED_OTHER, 10)
         publish(tmp_path, 3)
         done = await server.admin.act("load", "m", ActionRequest(version=3, wait_s=60))
         assert done.state == "DONE"
 
 
 @on_loop
-async def test_deltas_that_get_no_processor_are_applied_at_normal_priority_for_a_while(
+async def test_deltas_that_get_no_processor_are_applied_at_low_priority_for_a_while(
     tmp_path: Path,
 ) -> None:
     publish(tmp_path, 1)
     async with really_kept(tmp_path) as (server, pids):
         publish(tmp_path, 2)
         await server.look()
-        assert os.sched_getscheduler(pids[-1]) == os.SCHED_IDLE
+        assert scheduling(pids[-1]) == (os.SCHED_IDLE, 19)
         os.kill(pids[-1], signal.SIGSTOP)  # as if everybody else came first
         write_delta(tmp_path / "models" / "m" / "2", 1)
         await server.look()
@@ -116,10 +121,10 @@ async def test_deltas_that_get_no_processor_are_applied_at_normal_priority_for_a
         for _ in range(2):
             await server.admin.act("reload", "m", ActionRequest(force=True, wait_s=60))
         assert len(pids) == 2
-        assert os.sched_getscheduler(pids[-1]) == os.SCHED_OTHER
+        assert scheduling(pids[-1]) == (os.SCHED_OTHER, 10)
         publish(tmp_path, 3)
         await server.look()
-        assert os.sched_getscheduler(pids[-1]) == os.SCHED_IDLE
+        assert scheduling(pids[-1]) == (os.SCHED_IDLE, 19)
 
 
 @on_loop

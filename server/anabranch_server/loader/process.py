@@ -6,7 +6,7 @@ import socket
 from typing import TYPE_CHECKING, Final
 
 from anabranch_server.config import ServeConfig
-from anabranch_server.loader.standing import be_first_to_go, become_idle
+from anabranch_server.loader.standing import Standing, be_first_to_go
 from anabranch_server.logs import configure_logs
 from anabranch_server.processes.boot import Boot
 from anabranch_server.processes.channel import Channel, ChannelClosed
@@ -33,7 +33,7 @@ def run_loader(boot: Boot, patience_s: float = _PATIENCE_S) -> None:
     channel: Channel[FromSupervisor] = Channel(sock, FromSupervisor)
     waiting = select.poll()
     waiting.register(sock, select.POLLIN)
-    is_idle = False
+    standing = Standing()
     deltas = _Deltas(boot.config)
     try:
         while waiting.poll(patience_s * 1e3):
@@ -42,10 +42,10 @@ def run_loader(boot: Boot, patience_s: float = _PATIENCE_S) -> None:
                 break
             match received.message:
                 case LoadVersion() as request:
-                    is_idle = is_idle or (request.idle and become_idle())
+                    standing.fall_to(request.priority)
                     _answer(channel, request, boot.config)
                 case ApplyDeltas() as request:
-                    is_idle = is_idle or (request.idle and become_idle())
+                    standing.fall_to(request.priority)
                     deltas.answer(channel, request)
                 case SetLog(level=str() as level):
                     logging.getLogger().setLevel(level.upper())

@@ -1,7 +1,7 @@
 """What the supervisor and its loaders say to each other; see `messages.py`."""
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Final, Literal, get_args
 
 import msgspec
 
@@ -9,6 +9,7 @@ from anabranch_server.processes.message import Message
 from anabranch_server.processes.plans import VersionPlan
 
 __all__ = [
+    "PRIORITIES",
     "Applied",
     "ApplyDeltas",
     "DeltaFault",
@@ -16,10 +17,18 @@ __all__ = [
     "FromLoader",
     "LoadVersion",
     "Phase",
+    "Priority",
     "Progress",
     "Refused",
     "ToLoader",
 ]
+
+
+Priority = Literal["idle", "low", "normal"]
+"""Of a loader: only where nobody wants the processor, a part of it (`give_way`), as all others."""
+
+PRIORITIES: Final[tuple[Priority, ...]] = get_args(Priority)
+"""From the lowest to the highest."""
 
 
 class LoadVersion(Message, frozen=True):
@@ -32,7 +41,7 @@ class LoadVersion(Message, frozen=True):
         model_path: the model's folder.
         version_path: the version's folder.
         serving_yaml: text of the model's serving.yaml; empty where it has none.
-        idle: run at idle priority, since requests are being served; a loader cannot go back.
+        priority: "idle" where requests are being served; a loader cannot go back up.
         available_bytes: memory that the version may take; None where that is not known.
         in_use: graph files and segments that workers may still be told of.
         since: what was made or used in the cache folder at that time or later stays, seconds since
@@ -45,7 +54,7 @@ class LoadVersion(Message, frozen=True):
     model_path: str
     version_path: str
     serving_yaml: str
-    idle: bool
+    priority: Priority
     available_bytes: int | None
     in_use: tuple[str, ...] = ()
     since: float | None = None
@@ -62,7 +71,7 @@ class ApplyDeltas(Message, frozen=True):
         serving_yaml: text of the model's serving.yaml; empty where it has none.
         plan: the version as deltas up to `plan.delta` have made it.
         upto: the newest delta to apply.
-        idle: run at idle priority, since requests are being served; a loader cannot go back.
+        priority: "idle" where requests are being served; a loader cannot go back up.
         available_bytes: memory that is left; None where that is not known.
         in_use: files of the cache folder that processes may still be told of.
         since: as of `LoadVersion`.
@@ -75,7 +84,7 @@ class ApplyDeltas(Message, frozen=True):
     serving_yaml: str
     plan: VersionPlan
     upto: int
-    idle: bool
+    priority: Priority
     available_bytes: int | None
     in_use: tuple[str, ...] = ()
     since: float | None = None

@@ -11,14 +11,20 @@ _NICE: Final = 10
 """A tenth of a processor that somebody else wants too, all of one that nobody does."""
 
 
-def give_way() -> None:
-    """Let the calling thread take a tenth of what others take who want the same processor.
+def give_way(thread: int | None = None) -> None:
+    """Let a thread take a tenth of what others take who want the same processor.
 
     Unlike `become_idle` it cannot starve, so it may hold the interpreter's lock now and then. Where
     the system does not permit it the thread goes on as before.
+
+    Args:
+        thread: its number in the system; the calling thread if None.
+
+    Raises:
+        ProcessLookupError: there is no such thread.
     """
-    tid = threading.get_native_id()
-    with suppress(OSError):
+    tid = threading.get_native_id() if thread is None else thread
+    with suppress(PermissionError):
         if os.getpriority(os.PRIO_PROCESS, tid) < _NICE:
             os.setpriority(os.PRIO_PROCESS, tid, _NICE)
 

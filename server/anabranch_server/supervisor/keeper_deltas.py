@@ -96,7 +96,7 @@ class DeltaSteps:
             serving_yaml=seen.serving_yaml,
             plan=plan,
             upto=upto,
-            idle=self._around.is_serving(),
+            priority="idle" if self._around.is_serving() else "normal",
             available_bytes=self._around.available_bytes(),
             in_use=self._around.in_use(),
         )

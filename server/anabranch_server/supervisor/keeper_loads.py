@@ -109,7 +109,7 @@ class Loads:
                 model_path=str(seen.path),
                 version_path=str(version.path),
                 serving_yaml=seen.serving_yaml,
-                idle=self._around.is_serving(),
+                priority="idle" if self._around.is_serving() else "normal",
                 available_bytes=None,
                 in_use=self._around.in_use(),
             )

@@ -19,11 +19,13 @@ from anabranch_model_store.memory import OutOfRoom, times_out_of_memory
 from anabranch_server.processes.channel import Channel, ChannelClosed
 from anabranch_server.processes.failures import error_of
 from anabranch_server.processes.loader_messages import (
+    PRIORITIES,
     Applied,
     ApplyDeltas,
     Found,
     FromLoader,
     LoadVersion,
+    Priority,
     Progress,
     Refused,
 )
@@ -61,9 +63,9 @@ class LoaderLink:
         start_timeout_s: how long that may take.
         fresh_s: a loader that has been without work for longer is not asked any more.
         most_answers: nor one that has given so many answers.
-        starved_s: how long one at the lowest priority may want a processor in vain, before another
-            one begins again at normal priority; half a second at most where it is at deltas, and
-            those that follow begin at normal priority then.
+        starved_s: how long one at idle priority may want a processor in vain, before another one
+            begins again at low priority; half a second at most where it is at deltas, and those
+            that follow begin at low priority then.
         complete: returns a request as it is to be sent, just before it is.
 
     Attributes:
@@ -192,16 +194,16 @@ class LoaderLink:
     async def _ask(
         self, request: Request, on_progress: Callable[[Progress], None]
     ) -> _Answer | None:
-        """Return what a loader answers, at normal priority where it gets nowhere else."""
+        """Return what a loader answers, at low priority where it gets nowhere at idle."""
         loop, is_small = asyncio.get_running_loop(), isinstance(request, ApplyDeltas)
-        if is_small and loop.time() < self._busy_until_s:
-            request = msgspec.structs.replace(request, idle=False)
-        loader = await self._fresh_loader(may_be_idle=request.idle)
+        if is_small and request.priority == "idle" and loop.time() < self._busy_until_s:
+            request = msgspec.structs.replace(request, priority="low")
+        loader = await self._fresh_loader(request.priority)
         self._number += 1
         numbered = msgspec.structs.replace(self._complete(request), number=self._number)
         asking = asyncio.ensure_future(loader.ask(numbered, on_progress))
         starved_s = min(self._starved_s, _HURRY_S) if is_small else self._starved_s
-        if request.idle:
+        if request.priority == "idle":
             await self._watch(loader, asking, starved_s)
         if not asking.cancelled():
             return await asking
@@ -209,7 +211,7 @@ class LoaderLink:
         if is_small:
             self._busy_until_s = loop.time() + _BUSY_S
         _log.warning(
-            "every processor is busy: version %d of model %s is looked at at normal priority",
+            "every processor is busy: version %d of model %s is looked at at low priority",
             _version(request),
             request.model,
             extra={
@@ -219,7 +221,7 @@ class LoaderLink:
                 "after_s": starved_s,
             },
         )
-        return await self._ask(msgspec.structs.replace(request, idle=False), on_progress)
+        return await self._ask(msgspec.structs.replace(request, priority="low"), on_progress)
 
     async def _watch(
         self, loader: "_Loader", asking: asyncio.Future[_Answer | None], starved_s: float
@@ -235,11 +237,11 @@ class LoaderLink:
             asking.cancel()
             raise
 
-    async def _fresh_loader(self, *, may_be_idle: bool) -> "_Loader":
+    async def _fresh_loader(self, least: Priority) -> "_Loader":
         loader = self._loader
         if loader is not None and not loader.is_over:
             is_fresh = loader.idle_s <= self._fresh_s and loader.answers < self._most_answers
-            if is_fresh and (may_be_idle or not loader.is_idle):
+            if is_fresh and PRIORITIES.index(loader.priority) >= PRIORITIES.index(least):
                 return loader
             loader.end()
         self._loader = None
@@ -266,7 +268,7 @@ class _Loader:
         self.pid = pid
         self.is_dead = False
         self.is_over = False  # dead, or killed just now
-        self.is_idle = False  # at the lowest priority, from which it cannot come back
+        self.priority: Priority = "normal"  # the lowest it had: it cannot come back up
         self.answers = 0
         self._pidfd = pidfd
         self._loop = asyncio.get_running_loop()
@@ -289,7 +291,8 @@ class _Loader:
         """Return its answer; None when it died before it gave one."""
         self._answer = self._loop.create_future()
         self._asked = request.number
-        self.is_idle = self.is_idle or request.idle
+        if PRIORITIES.index(request.priority) < PRIORITIES.index(self.priority):
+            self.priority = request.priority
         self._on_progress = on_progress
         if self.is_dead:
             return None
