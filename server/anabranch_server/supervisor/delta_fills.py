@@ -5,7 +5,7 @@ docs/formats.md, "Runs".
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,7 @@ from anabranch_server.processes.plans import RunPlan, StorePlan
 from anabranch_server.supervisor.store_coming import Fill
 from anabranch_wire.errors import Corrupt
 
-__all__ = ["Fills", "net_fill", "run_fills", "ways_to_fill"]
+__all__ = ["Fills", "net_fill", "run_fills", "ways_to_fill", "ways_to_make"]
 
 Fills = Callable[[StorePlan, Sequence[RunPlan]], Sequence[Fill]]
 """Returns what runs change in the rows of a store, one change for each."""
@@ -41,35 +41,85 @@ def ways_to_fill(
     return (one_by_one, [net_fill(store, runs)]) if len(runs) > 1 else (one_by_one,)
 
 
+def ways_to_make(
+    fills: Fills, store: StorePlan, runs: Sequence[RunPlan]
+) -> Sequence[Sequence[Fill]]:
+    """Likewise, where nobody reads what lies between the changes.
+
+    The last way first takes out all that is gone in the end: a full table may be renewed as a
+    whole, where its index has no places for keys of before and of after.
+    """
+    if not runs:
+        return ways_to_fill(fills, store, runs)
+    net = _Net(runs, len(store.capacities))
+    return (*ways_to_fill(fills, store, runs), [net.erase, net.upsert])
+
+
 def net_fill(store: StorePlan, runs: Sequence[RunPlan]) -> Fill:
     """Return what several runs change in the end, as one change, and nothing of what comes between.
 
     It needs no room for keys that a later run deletes; it takes longer. The change raises as those
     of `run_fills`.
     """
-    return partial(_fill_net, runs, len(store.capacities))
+    return _Net(runs, len(store.capacities)).fill
 
 
 def _fill(run: RunPlan, tables: int, change: Change) -> None:
     stage_run(_opened(run), tables, change)
 
 
-def _fill_net(runs: Sequence[RunPlan], tables: int, change: Change) -> None:
-    files = [_opened(run) for run in runs]
-    for file in files:
-        check_run(file, tables)
-    last: list[tuple[RunTable, NDArray[np.bool_]]] = []  # which rows no later run changes
-    seen: dict[int, NDArray[np.int64]] = {}
-    for one in (table for file in reversed(files) for table in file.tables):
-        later = seen.get(one.table, np.empty(0, np.int64))
-        last.append((one, ~np.isin(one.keys, later)))
-        gone = one.deleted[~np.isin(one.deleted, later)]
-        if len(gone):
-            change.erase(one.table, gone)
-        seen[one.table] = np.union1d(later, np.concatenate([one.keys, one.deleted]))
-    for one, stays in last:
-        if stays.any():
-            change.upsert(one.table, one.keys[stays], one.values[stays])
+class _Net:
+    """What several runs change in the end: read and worked out once, with the first part of it."""
+
+    def __init__(self, runs: Sequence[RunPlan], tables: int) -> None:
+        self._runs = runs
+        self._tables = tables
+
+    def fill(self, change: Change) -> None:
+        """Change all of it."""
+        self.erase(change)
+        self.upsert(change)
+
+    def erase(self, change: Change) -> None:
+        """Take out what is gone."""
+        for one, is_last in self._last_words:
+            gone = one.deleted[is_last[len(one.keys) :]]
+            if len(gone):
+                change.erase(one.table, gone)
+
+    def upsert(self, change: Change) -> None:
+        """Write the rows that stay."""
+        for one, is_last in self._last_words:
+            stays = is_last[: len(one.keys)]
+            if stays.any():
+                change.upsert(one.table, one.keys[stays], one.values[stays])
+
+    @cached_property
+    def _last_words(self) -> Sequence[tuple[RunTable, NDArray[np.bool_]]]:
+        """Tables of runs, and which of their keys, and then of their deleted ones, no later has."""
+        files = [_opened(run) for run in self._runs]
+        for file in files:
+            check_run(file, self._tables)
+        by_table: dict[int, list[RunTable]] = {}
+        for one in (table for file in reversed(files) for table in file.tables):
+            by_table.setdefault(one.table, []).append(one)
+        words: list[tuple[RunTable, NDArray[np.bool_]]] = []
+        for tables in by_table.values():
+            keys = [np.concatenate([one.keys, one.deleted]) for one in tables]
+            words += zip(tables, _first_of_each(keys), strict=True)
+        return words
+
+
+def _first_of_each(parts: Sequence[NDArray[np.int64]]) -> Sequence[NDArray[np.bool_]]:
+    """Return which keys are in no earlier place, of several arrays in a row.
+
+    Args:
+        parts: (n,) each, at least one.
+    """
+    keys = np.concatenate(parts)
+    is_first = np.zeros(len(keys), np.bool_)
+    is_first[np.unique(keys, return_index=True)[1]] = True
+    return np.split(is_first, np.cumsum([len(part) for part in parts])[:-1])
 
 
 def _opened(run: RunPlan) -> RunFile:

@@ -50,7 +50,10 @@ def replayed(
             left = less(available_bytes, generation_bytes(segment.tables, capacities))
             wider = _doubled(segment.tables, capacities, most_keys)
             if is_fresh and wider == capacities:
-                raise NoRoom(full.message)
+                raise NoRoom(
+                    f"{full.message}; a table has no more keys than `capacity.max_rows` of its "
+                    "version's model.yaml"
+                )
             capacities = wider
             check_room(segment.tables, capacities, left)
             growth = writer.grow(capacities)

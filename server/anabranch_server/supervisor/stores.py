@@ -23,7 +23,7 @@ from anabranch_server.processes.plans import (
     VersionPlan,
 )
 from anabranch_server.supervisor.alterations import Alteration, Growing, NoRoom, Rewriting
-from anabranch_server.supervisor.delta_fills import Fills, run_fills, ways_to_fill
+from anabranch_server.supervisor.delta_fills import Fills, run_fills, ways_to_fill, ways_to_make
 from anabranch_server.supervisor.effects import Change
 from anabranch_server.supervisor.numbering import first_number
 from anabranch_server.supervisor.participants import Draft
@@ -277,7 +277,7 @@ class Stores:
                     delta=version.delta,
                 )
 
-            ways = ways_to_fill(self._fills, plan, version.runs)
+            ways = ways_to_make(self._fills, plan, version.runs)
             await with_room(lambda fills: self._in_memory(lambda: create(fills)), ways)
             return
         if store.at(version.delta) is not None:
@@ -304,7 +304,7 @@ class Stores:
         async def renew(fills: Sequence[Fill]) -> None:
             await store.renew(version.delta, fills, self._next(), self._available_bytes())
 
-        ways = ways_to_fill(self._fills, plan, version.runs)
+        ways = ways_to_make(self._fills, plan, version.runs)
         await with_room(lambda fills: self._in_memory(lambda: renew(fills)), ways)
 
     async def _in_memory(self, make: Callable[[], Awaitable[T]]) -> T:
