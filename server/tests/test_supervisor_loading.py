@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -47,6 +48,16 @@ def publish(tmp_path: Path, version: int) -> Path:
     return tmp_path / "models" / "m" / str(version) / "model.onnx"
 
 
+def kill_as_they_come(pids: list[int], last: int) -> None:
+    """Kill the newest loader and those that follow it, until there were so many."""
+    killed = len(pids) - 1
+    while killed < last:
+        if killed < len(pids):
+            os.kill(pids[killed], signal.SIGKILL)
+            killed += 1
+        time.sleep(0.001)
+
+
 def scheduling(pid: int) -> tuple[int, int]:
     """The policy and the nice value of a process."""
     return os.sched_getscheduler(pid), os.getpriority(os.PRIO_PROCESS, pid)
@@ -85,6 +96,25 @@ async def test_a_killed_loader_costs_nothing_but_time(tmp_path: Path) -> None:
         assert server.admin.operation(begun.id).state == "DONE"
         assert server.served() == ((2,), 2)
         assert len(pids) == 2
+
+
+@on_loop
+async def test_a_version_whose_loaders_were_killed_is_tried_again_by_itself(
+    tmp_path: Path,
+) -> None:
+    publish(tmp_path, 1)
+    async with really_kept(tmp_path) as (server, pids):
+        publish(tmp_path, 2)
+        looking = asyncio.ensure_future(server.look())
+        await asyncio.to_thread(kill_as_they_come, pids, len(pids) + 1)
+        await looking
+        assert server.served() == ((1,), 1)
+        error = server.admin.model("m").last_error
+        assert error is not None
+        assert (error.version, error.reason) == (2, "internal")
+        await asyncio.sleep(10.0)
+        await server.look()
+        assert server.served() == ((2,), 2)
 
 
 @on_loop

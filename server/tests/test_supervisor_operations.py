@@ -5,7 +5,7 @@ from anabranch_server.supervisor.keeper_counts import DURATION_BOUNDS, Durations
 from anabranch_server.supervisor.keeper_failures import Failures
 from anabranch_server.supervisor.operations import Operations
 from anabranch_testing.event_loops import on_loop
-from anabranch_wire.errors import Corrupt, NotFound, Unavailable
+from anabranch_wire.errors import AnabranchError, Corrupt, Internal, NotFound, Unavailable
 
 
 @on_loop
@@ -56,22 +56,31 @@ async def test_the_last_operations_are_remembered_and_those_at_work() -> None:
     assert [view.id for view in operations.views()] == ["op-000007", "op-000006", "op-000005"]
 
 
-def test_what_is_broken_stays_so_and_what_could_not_be_reached_is_tried_later_and_later() -> None:
+@pytest.mark.parametrize(
+    ("passing", "reason"),
+    [
+        (Unavailable("no such server"), "unreachable"),
+        (Internal("two loaders died of it"), "internal"),
+    ],
+)
+def test_what_is_broken_stays_so_and_what_may_pass_is_tried_later_and_later(
+    passing: AnabranchError, reason: str
+) -> None:
     failures = Failures()
     failures.note(1, "a", Corrupt("cut off"), 100.0)
-    failures.note(2, "b", Unavailable("no such server"), 100.0)
+    failures.note(2, "b", passing, 100.0)
     assert failures.broken(100.0) == {1: "a", 2: "b"}
     assert failures.next_retry_s() == 110.0
     assert failures.broken(110.0) == {1: "a"}
-    failures.note(2, "b", Unavailable("no such server"), 110.0)
+    failures.note(2, "b", passing, 110.0)
     assert failures.next_retry_s() == 130.0
     for _ in range(20):
-        failures.note(2, "b", Unavailable("no such server"), 200.0)
+        failures.note(2, "b", passing, 200.0)
     assert failures.next_retry_s() == 800.0
-    failures.note(2, "c", Unavailable("no such server"), 900.0)
+    failures.note(2, "c", passing, 900.0)
     assert failures.next_retry_s() == 910.0
     assert failures.last is not None
-    assert (failures.last.version, failures.last.reason) == (2, "unreachable")
+    assert (failures.last.version, failures.last.reason) == (2, reason)
     failures.forget(2)
     assert (failures.next_retry_s(), failures.error_of(2)) == (None, None)
     failures.forget()

@@ -1,7 +1,7 @@
 """Versions of one model that could not be served, and when they may be tried again.
 
-A version is tried again when its files change or someone asks; one that could not be reached also
-after a while, because that may pass without a change to its files.
+A version is tried again when its files change or someone asks; one that could not be reached, or
+that loaders died of, also after a while: that may pass without a change to its files.
 """
 
 import time
@@ -12,10 +12,12 @@ from typing import Final
 from anabranch_server.describe import FailureView
 from anabranch_server.load_failures import FailureReason, failure_reason
 from anabranch_server.processes.failures import error_of
-from anabranch_wire.errors import AnabranchError, Unavailable
+from anabranch_wire.errors import AnabranchError, Internal, Unavailable
 
 __all__ = ["Failures", "of_delta", "of_version"]
 
+_MAY_PASS: Final = (Unavailable, Internal)
+"""Loaders may have died for want of memory, or because somebody killed them."""
 _FIRST_RETRY_S: Final = 10.0
 _LAST_RETRY_S: Final = 600.0
 
@@ -101,6 +103,6 @@ class Failures:
 
     @staticmethod
     def _retry_at_s(error: AnabranchError, times: int, now_s: float) -> float | None:
-        if not isinstance(error, Unavailable):
+        if not isinstance(error, _MAY_PASS):
             return None
         return now_s + min(_LAST_RETRY_S, _FIRST_RETRY_S * 2.0 ** min(times - 1, 10))
