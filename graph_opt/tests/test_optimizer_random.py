@@ -420,7 +420,6 @@ def answer(model: WholeModel | OptimizedModel, one: Any) -> Any:
 
 @settings(
     max_examples=MODELS,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 @given(st.data())

@@ -638,7 +638,7 @@ def verdict(model: onnx.ModelProto) -> str:
     return "confirmed" if check.ok else check.difference
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_what_is_proven_is_confirmed_by_running(data: st.DataObject) -> None:
     model = random_model(lambda count: data.draw(st.integers(0, max(0, count - 1))))

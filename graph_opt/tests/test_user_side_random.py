@@ -124,7 +124,7 @@ def graphs(draw: Any) -> onnx.ModelProto:
     return helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(graphs())
 def test_a_product_taken_apart_is_what_it_was(source: onnx.ModelProto) -> None:
     users = frozenset(value.name for value in source.graph.input if value.name.startswith("u"))

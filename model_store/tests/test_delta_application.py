@@ -243,7 +243,7 @@ def test_numbers_that_are_not_finite_may_be_allowed(tmp_path: Path) -> None:
     assert rows_of(shop.apply(1).increment) == {1: [np.inf, 1]}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data())
 def test_any_deltas_make_what_they_make_one_by_one(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

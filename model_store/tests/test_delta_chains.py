@@ -20,7 +20,7 @@ def shortest(applied: int, upto: int, found: dict[int, int]) -> dict[int, int]:
     return lengths
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.data())
 def test_no_chain_is_shorter_and_none_comes_farther(data: st.DataObject) -> None:
     upto = data.draw(st.integers(1, 14))
@@ -60,7 +60,7 @@ def test_no_chain_is_shorter_and_none_comes_farther(data: st.DataObject) -> None
         assert reached < chain.missing <= upto
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.data())
 def test_few_looks_find_a_chain_where_there_is_one(data: st.DataObject) -> None:
     upto = data.draw(st.integers(1, 14))

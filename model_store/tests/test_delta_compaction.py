@@ -55,7 +55,7 @@ def test_a_day_of_deltas_leaves_few_runs_and_writes_little() -> None:
     assert written <= 5 * 86_400, "beside the one time when a delta is applied"
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.integers(1, 600), max_size=60))
 def test_few_runs_are_left_whatever_they_hold(lengths: Sequence[int]) -> None:
     runs: list[Run] = []

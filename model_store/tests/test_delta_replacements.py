@@ -224,7 +224,7 @@ def test_a_run_that_says_it_is_made_of_others_is_damaged(shop: Shop) -> None:
     assert rows_of(shop.apply(1).target.runs) == {1: 1}
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.data())
 def test_whatever_was_replaced_a_restart_serves_what_is_published(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

@@ -59,7 +59,7 @@ def cache(tmp_path: Path) -> RunCache:
     return RunCache(tmp_path / "deltas", 1 << 20)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.data())
 def test_no_choice_of_runs_is_smaller_or_comes_farther(data: st.DataObject) -> None:
     found = data.draw(st.sets(st.tuples(st.integers(1, 9), st.integers(1, 9)), max_size=12))

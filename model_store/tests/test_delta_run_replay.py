@@ -46,7 +46,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_rows_are_those_after_the_last_run(steps: list[Step]) -> None:
     expected = {key: float(key) for key in range(6)}
     with tempfile.TemporaryDirectory() as root:

@@ -93,7 +93,7 @@ def test_of_a_key_that_is_there_twice_the_last_row_counts() -> None:
     assert one.deleted.tolist() == [8, 9]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.dictionaries(st.integers(0, 2), CHANGES, max_size=2), max_size=5),
     st.sampled_from([1, 200, 1000, 1 << 24]),

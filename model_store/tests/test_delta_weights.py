@@ -392,7 +392,7 @@ def drawn_steps(draw: st.DrawFn) -> list[Step]:
 
 
 @given(drawn_steps())
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_whatever_changes_the_graph_is_that_of_a_version_with_these_weights(
     steps: list[Step],
 ) -> None:

@@ -33,7 +33,7 @@ def drawn_weights(draw: st.DrawFn) -> Arrays:
 
 
 @given(drawn_weights())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_what_is_kept_is_read_back(weights: Arrays) -> None:
     with tempfile.TemporaryDirectory() as root:
         path = WeightFiles(Path(root) / "weights", 1 << 20).keep(weights)

@@ -52,7 +52,7 @@ def drawn_weights(draw: st.DrawFn) -> Arrays:
 
 
 @given(drawn_weights(), st.sampled_from(("raw", "typed", "beside")), st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_what_is_replaced_is_new_and_everything_else_is_as_it_was(
     weights: Arrays, form: str, data: st.DataObject
 ) -> None:
@@ -118,7 +118,7 @@ def test_numbers_beside_the_graph_run_as_those_inside(tmp_path: Path) -> None:
 
 
 @given(st.binary(max_size=200))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_what_is_no_graph_is_corrupt(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as root:
         path = Path(root) / "model.onnx"
@@ -131,7 +131,7 @@ def test_what_is_no_graph_is_corrupt(data: bytes) -> None:
 
 
 @given(st.integers(0, 400), st.integers(0, 255))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_a_damaged_graph_is_corrupt_or_still_one(place: int, byte: int) -> None:
     data = bytearray(model({"w": np.ones((4, 4), np.float32)}).SerializeToString())
     data[place % len(data)] = byte

@@ -180,7 +180,6 @@ VALUES: Mapping[str, st.SearchStrategy[Any]] = {
 
 @settings(
     max_examples=length(25, 500),
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(data=st.data(), key=st.sampled_from(["int64", "string"]))

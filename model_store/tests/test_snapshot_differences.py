@@ -208,7 +208,7 @@ def applied(rows: Rows, several: Sequence[Change]) -> Rows:
     return state
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     rows=st.tuples(ROWS, ROWS),
     forms=st.tuples(FORMS, FORMS),

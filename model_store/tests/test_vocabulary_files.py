@@ -22,7 +22,6 @@ TEXTS = st.lists(
 INTEGERS = st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, unique=True)
 
 
-@settings(deadline=None)
 @given(values=TEXTS | INTEGERS, end=st.sampled_from(["\n", "\r\n"]))
 def test_values_come_back(values: list[Any], end: str) -> None:
     kind: Any = "string" if isinstance(values[0], str) else "int64"
@@ -34,7 +33,6 @@ def test_values_come_back(values: list[Any], end: str) -> None:
     assert parse_vocabulary(data, kind, "x.txt") == tuple(values)
 
 
-@settings(deadline=None)
 @given(data=st.binary(max_size=60) | st.text("0123456789-\r\n+ ").map(str.encode))
 @pytest.mark.parametrize("kind", ["string", "int64"])
 def test_any_bytes_are_a_vocabulary_or_refused(kind: Any, data: bytes) -> None:
@@ -48,7 +46,7 @@ def test_any_bytes_are_a_vocabulary_or_refused(kind: Any, data: bytes) -> None:
         assert {type(value) for value in values} == {str if kind == "string" else int}
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(values=TEXTS | INTEGERS)
 def test_workers_read_what_was_written(
     values: list[Any], tmp_path_factory: pytest.TempPathFactory

@@ -118,7 +118,7 @@ def expected_of(
 
 @given(cases(nulls=True))
 @pytest.mark.soak
-@settings(deadline=None, max_examples=length(150, 5000))
+@settings(max_examples=length(150, 5000))
 def test_json_comes_to_what_the_contract_says(case: tuple[RankingPlan, DrawnRequest]) -> None:
     plan, request = case
     both = expected_of(plan, request)
@@ -136,7 +136,7 @@ def test_json_comes_to_what_the_contract_says(case: tuple[RankingPlan, DrawnRequ
 
 @given(cases(nulls=False))
 @pytest.mark.soak
-@settings(deadline=None, max_examples=length(150, 5000))
+@settings(max_examples=length(150, 5000))
 def test_messages_come_to_what_the_contract_says(case: tuple[RankingPlan, DrawnRequest]) -> None:
     plan, request = case
     both = expected_of(plan, request)
@@ -154,7 +154,7 @@ def test_messages_come_to_what_the_contract_says(case: tuple[RankingPlan, DrawnR
 
 @given(cases(nulls=True))
 @pytest.mark.soak
-@settings(deadline=None, max_examples=length(150, 5000))
+@settings(max_examples=length(150, 5000))
 def test_arrays_come_to_what_the_contract_says(case: tuple[RankingPlan, DrawnRequest]) -> None:
     plan, request = case
     both = expected_of(plan, request)
@@ -172,7 +172,7 @@ def test_arrays_come_to_what_the_contract_says(case: tuple[RankingPlan, DrawnReq
 
 @given(cases(nulls=True))
 @pytest.mark.soak
-@settings(deadline=None, max_examples=length(60, 2000))
+@settings(max_examples=length(60, 2000))
 def test_what_was_read_is_what_runs(case: tuple[RankingPlan, DrawnRequest]) -> None:
     """A column that is read first, as for an item table, comes to the same as one sent at once."""
     plan, request = case

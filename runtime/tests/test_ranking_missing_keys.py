@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -107,7 +107,6 @@ def arrays_of(
 NUMBERS = st.integers(KEYS - 3, KEYS + 3)
 
 
-@settings(deadline=None)  # the first example compiles
 @given(data=st.data(), rows=st.integers(0, 6))
 def test_missing_keys_of_features_are_told_by_candidate(
     writer: StoreWriter, data: st.DataObject, rows: int

@@ -90,7 +90,7 @@ def requests(draw: st.DrawFn) -> tuple[dict[str, object], dict[str, object]]:
     return user, candidates
 
 
-@settings(max_examples=600, deadline=None)  # many ways to be wrong; the first one compiles
+@settings(max_examples=600)  # many ways to be wrong; the first one compiles
 @given(request=requests(), which=st.integers(0, 7))
 def test_a_request_comes_to_what_the_contract_says(
     versions: list[tuple[RankingRules, bool]],

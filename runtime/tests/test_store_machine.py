@@ -456,7 +456,6 @@ def test_every_version_reads_as_the_model_says() -> None:
         settings=settings(
             max_examples=max(1, fuzz_cases() // 100),
             stateful_step_count=40,
-            deadline=None,
             suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
         ),
     )

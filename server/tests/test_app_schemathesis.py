@@ -65,7 +65,6 @@ def check(operation: Operation, mode: GenerationMode, model: str | None) -> None
     @given(case=operation.as_strategy(mode, path_parameters=path))
     @settings(
         max_examples=EXAMPLES,
-        deadline=None,
         derandomize=True,
         database=None,
         suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],

@@ -158,7 +158,6 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cache]:
 @pytest.mark.soak
 @settings(
     max_examples=length(200, 3_000),
-    deadline=None,
     derandomize=not is_soak(),
     phases=[Phase.generate, *([Phase.shrink] if is_soak() else [])],
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

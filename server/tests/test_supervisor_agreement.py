@@ -703,7 +703,5 @@ class _World(RuleBasedStateMachine):
                 assert max(states, default=0) <= self.words[worker.slots[model]]
 
 
-_World.TestCase.settings = settings(
-    max_examples=length(150, 4000), stateful_step_count=80, deadline=None
-)
+_World.TestCase.settings = settings(max_examples=length(150, 4000), stateful_step_count=80)
 TestEveryOrder = pytest.mark.soak(_World.TestCase)

@@ -50,7 +50,7 @@ def test_a_later_write_replaces_the_whole(tmp_path: Path) -> None:
     assert (again.hold, again.labels, again.versions) == (None, {}, ())
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(place=st.integers(min_value=0), bit=st.integers(min_value=0, max_value=7))
 def test_no_flipped_bit_becomes_another_hold(
     tmp_path_factory: pytest.TempPathFactory, place: int, bit: int

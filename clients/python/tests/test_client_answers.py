@@ -5,7 +5,7 @@ import json
 import grpc
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch_client.addresses import Address, read_addresses
@@ -77,7 +77,6 @@ def test_json_of_another_form_is_the_servers_fault(change: dict[str, object]) ->
         decode_json(json.dumps({**ANSWER, **change}).encode(), "")
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=60) | st.text(max_size=60).map(lambda text: text.encode()))
 def test_whatever_comes_as_json_is_an_answer_or_the_servers_fault(body: bytes) -> None:
     with pytest.raises(Internal):
@@ -114,7 +113,6 @@ def test_an_answer_in_a_message(ids: Column, found: list[object]) -> None:
     assert ranking.explanation is None
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=60))
 def test_whatever_comes_as_a_message_is_an_answer_or_the_servers_fault(body: bytes) -> None:
     try:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # comes without types
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch_client.rank_json import encode_ranking as encode_json
@@ -258,7 +258,6 @@ def test_what_is_no_table_is_refused(table: Any) -> None:
         encode_message("m", "", {}, table, NONE)
 
 
-@settings(deadline=None)
 @given(
     rows=st.lists(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=4), max_size=8),
     name=st.text(st.characters(exclude_categories=["Cs"]), max_size=300),

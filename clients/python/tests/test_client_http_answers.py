@@ -107,7 +107,7 @@ PIECES = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 @given(st.lists(PIECES | st.binary(max_size=8), max_size=12))
 def test_whatever_comes_is_an_answer_or_a_reason(parts: list[bytes]) -> None:
     try:

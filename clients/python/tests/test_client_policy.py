@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch_client.policy import (
@@ -61,7 +61,6 @@ def until(course: Course, now: float) -> float:
 # --- budgets ------------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(
     share=st.floats(0, 1),
     floor=st.floats(0, 5),
@@ -108,7 +107,6 @@ def test_budgets_that_mean_nothing_are_refused(rules: dict[str, float]) -> None:
 # --- back-off -----------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(retry=st.integers(1, 10_000), chance=st.floats(0, 1))
 def test_waits_are_anything_up_to_a_doubling_limit(retry: int, chance: float) -> None:
     wait = backoff_s(RULES, retry, chance)
@@ -119,7 +117,6 @@ def test_waits_are_anything_up_to_a_doubling_limit(retry: int, chance: float) ->
 # --- balancing ----------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(
     endpoints=st.integers(1, 5),
     events=st.lists(
@@ -365,7 +362,6 @@ def test_without_a_delay_the_percentile_of_what_was_seen_counts() -> None:
     assert 0.9 <= until(course, 0.0) <= 0.99
 
 
-@settings(deadline=None)
 @given(slow=st.lists(st.booleans(), min_size=1, max_size=400))
 def test_hedges_are_never_more_than_one_in_twenty(slow: list[bool]) -> None:
     made = policy(2, hedges=HedgeRules(after_s=0.1))
@@ -380,7 +376,6 @@ def test_hedges_are_never_more_than_one_in_twenty(slow: list[bool]) -> None:
         assert hedges <= 0.05 * number + 1e-9
 
 
-@settings(deadline=None)
 @given(
     endpoints=st.integers(1, 4),
     calls=st.lists(st.lists(st.integers(0, 5), max_size=6), max_size=60),

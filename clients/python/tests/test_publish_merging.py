@@ -78,7 +78,7 @@ def test_merging_is_what_dicts_do(changes: list[Change], data: st.DataObject) ->
         assert set(gone) == deleted
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.lists(CHANGE, max_size=4), min_size=1, max_size=6), st.integers(1, 6))
 def test_a_compacted_delta_is_what_dicts_make_of_all(
     published: list[list[Change]], first: int

@@ -146,7 +146,7 @@ def test_what_is_no_such_file_is_refused(data: bytes, why: str) -> None:
     assert why in refused.value.message
 
 
-@settings(max_examples=CASES, deadline=None)
+@settings(max_examples=CASES)
 @given(st.data())
 def test_whatever_is_changed_is_read_as_the_library_reads_it_or_refused(
     data: st.DataObject,
@@ -168,7 +168,7 @@ def test_whatever_is_changed_is_read_as_the_library_reads_it_or_refused(
         assert found[name].array.tobytes() == array.tobytes()
 
 
-@settings(max_examples=CASES, deadline=None)
+@settings(max_examples=CASES)
 @given(st.binary(max_size=200))
 def test_no_bytes_end_in_anything_else(data: bytes) -> None:
     for tried in (data, file(data)):
