@@ -373,3 +373,69 @@ async def test_what_is_found_is_served_although_several_newer_ones_have_come(
         await server.settled()
         assert server.served() == ((5,), 5)
         assert server.named_loader.requests == [("m", 1), ("m", 2), ("m", 5)]
+
+
+async def begin_deltas(server: KeptServer, version: int, delta: int) -> None:
+    """Publish a delta, and wait until a loader is at it; that ends when the gate opens."""
+    server.named_loader.gate.clear()
+    server.named_loader.begun.clear()
+    write_delta(server.root / "m" / str(version), delta)
+    await server.watcher.look()
+    await server.named_loader.begun.wait()
+
+
+@on_loop
+async def test_a_rollback_does_not_wait_for_deltas_that_a_loader_is_at(
+    root: Path, state: Path
+) -> None:
+    async with serving_two(root, state) as server:
+        await begin_deltas(server, 2, 1)
+        rolled = await server.admin.act("rollback", "m", ActionRequest(version=1, wait_s=20))
+        assert (rolled.state, server.state().default) == ("DONE", 1)
+        assert not server.named_loader.gate.is_set()
+        server.named_loader.gate.set()
+        await server.admin.act("unpin", "m", ActionRequest(wait_s=20))
+        await server.settled()
+        assert snapshot(server) == "2+1"
+
+
+@on_loop
+async def test_an_unload_does_not_wait_for_them_either(root: Path, state: Path) -> None:
+    async with serving_two(root, state) as server:
+        await begin_deltas(server, 2, 1)
+        unloaded = await server.admin.act("unload", "m", ActionRequest(version=1, wait_s=20))
+        assert (unloaded.state, server.served()) == ("DONE", ((2,), 2))
+        server.named_loader.gate.set()
+        await server.settled()
+        assert snapshot(server) == "2+1"
+
+
+@on_loop
+async def test_nor_does_a_rollback_where_a_version_is_looked_at_as_well(
+    root: Path, state: Path
+) -> None:
+    async with serving_two(root, state) as server:
+        await begin_load(server, 3)
+        await begin_deltas(server, 2, 1)
+        rolled = await server.admin.act("rollback", "m", ActionRequest(version=1, wait_s=20))
+        assert (rolled.state, server.state().default) == ("DONE", 1)
+        server.named_loader.load_gate.set()
+        server.named_loader.gate.set()
+        await server.admin.act("unpin", "m", ActionRequest(wait_s=20))
+        await server.settled()
+        assert server.state().default == 3
+
+
+@on_loop
+async def test_news_that_comes_while_deltas_are_applied_is_seen_after_them(
+    root: Path, state: Path
+) -> None:
+    write_version(root / "m", 1)
+    async with kept_server(root, state) as server:
+        await begin_deltas(server, 1, 1)
+        write_version(root / "m", 2)
+        write_delta(root / "m" / "1", 2)
+        await server.watcher.look()
+        server.named_loader.gate.set()
+        await server.settled()
+        assert server.served() == ((2,), 2)

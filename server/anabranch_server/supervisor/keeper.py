@@ -16,8 +16,8 @@ from typing import Final
 from anabranch_server.administration import Action, ActionRequest
 from anabranch_server.processes.plans import StatePlan
 from anabranch_server.supervisor.keeper_actions import carry_out, check_action
-from anabranch_server.supervisor.keeper_state import GAVE_WAY, KeptModel
-from anabranch_server.supervisor.keeper_waking import Waking
+from anabranch_server.supervisor.keeper_state import KeptModel
+from anabranch_server.supervisor.keeper_waking import GAVE_WAY, Waking
 from anabranch_server.supervisor.operations import Operation
 from anabranch_server.supervisor.surroundings import Surroundings
 from anabranch_server.supervisor.watching import SeenModel
@@ -92,7 +92,8 @@ class ModelKeeper:
         self._operation = operation
 
         async def act() -> None:
-            self._waking.urges -= action in _AT_ONCE
+            self._waking.is_urgent = action in _AT_ONCE
+            self._waking.urges -= self._waking.is_urgent
             self.kept.loads.on_progress = operation.advance
             try:
                 if action == "reload":
@@ -109,6 +110,7 @@ class ModelKeeper:
                 operation.finish(Internal(f"{type(fault).__name__} during {action}"))
                 raise
             finally:
+                self._waking.is_urgent = False
                 self.kept.loads.on_progress = lambda progress: None
             operation.finish(error)
 

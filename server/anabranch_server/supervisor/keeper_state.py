@@ -28,16 +28,13 @@ from anabranch_server.supervisor.keeper_plans import group_plan, state_plan
 from anabranch_server.supervisor.keeper_reports import ReloadReports
 from anabranch_server.supervisor.keeper_shelf import served_order
 from anabranch_server.supervisor.keeper_switches import Switches
-from anabranch_server.supervisor.keeper_waking import Waking
+from anabranch_server.supervisor.keeper_waking import GAVE_WAY, Waking
 from anabranch_server.supervisor.surroundings import Surroundings
 from anabranch_server.supervisor.watching import SeenModel
 from anabranch_wire.errors import AnabranchError, Conflict, NotFound
 
-__all__ = ["GAVE_WAY", "KeptModel"]
+__all__ = ["KeptModel"]
 
-GAVE_WAY: Final = Conflict(
-    "it was given up while a version was looked at, for a rollback or an unload that followed"
-)
 _LOOK_S: Final = 1.0
 """While a version is looked at, deltas that may be tried again wait for at least so long."""
 _ROUNDS: Final = 2
@@ -176,7 +173,7 @@ class KeptModel:
 
         Returns:
             The first thing that went wrong, though the rest may have been done; `GAVE_WAY` where
-            somebody was in a hurry while a version was looked at, and the rest was left.
+            somebody was in a hurry while a loader was at work, and the rest was left.
         """
         first: AnabranchError | None = None
         if self.state is not None and self._around.switching.lacks(self.name):
@@ -230,7 +227,7 @@ class KeptModel:
             wanted = ready_first(wanted, facts, is_asked=is_strict)
         if wanted.load and intent is self.intent and self._switches.is_waiting(_now_s()):
             return fault, True
-        coming = {n: to for n, to in wanted.deltas.items() if rounds[n] < _ROUNDS}
+        coming = self._coming(wanted.deltas, intent, rounds)
         if wanted.load:
             ahead = {} if is_strict else {n: to for n, to in coming.items() if not rounds[n]}
             if not (served := self._of_served(ahead)):
@@ -261,6 +258,17 @@ class KeptModel:
         error = await self._switches.switch(state, intent, kind)
         is_over = is_strict or self._switches.is_refused(state)
         return error or fault, error is not None and is_over
+
+    def _coming(
+        self, deltas: Mapping[int, int], intent: Intent, rounds: Counter[int]
+    ) -> dict[int, int]:
+        """Return which versions are to be brought to which deltas before the next switch."""
+        held = None if intent.hold is None else intent.hold.version
+        return {
+            number: to
+            for number, to in deltas.items()
+            if rounds[number] < _ROUNDS and (number == held or not self._waking.is_urgent)
+        }
 
     async def _mend(self) -> None:
         """Load once more what is served, and have it prepared anew where it was missed.
@@ -307,25 +315,12 @@ class KeptModel:
 
         That may take minutes: what is served goes on getting its deltas meanwhile.
         """
-        if self._waking.urges:
-            return GAVE_WAY
-        loading = asyncio.ensure_future(self.loads.obtain(number, self.seen, wish))
-        is_woken = False
-        try:
-            while not await self._waking.wait_beside(loading, self._next_look_s()):
-                if self._waking.urges:
-                    async with self._switches.turn:  # not in the middle of a switch
-                        loading.cancel()
-                    return GAVE_WAY
-                is_woken = is_woken or self._waking.news.is_set()
-                self._waking.news.clear()
-                await self._follow_deltas()
-            return await loading
-        finally:
-            loading.cancel()
-            await asyncio.gather(loading, return_exceptions=True)
-            if is_woken:  # it may have been about more than deltas
-                self._waking.news.set()
+        return await self._waking.unless_urged(
+            self.loads.obtain(number, self.seen, wish),
+            self._switches.turn,
+            self._follow_deltas,
+            self._next_look_s,
+        )
 
     def _next_look_s(self) -> float | None:
         """Return in how many seconds deltas may be tried again while a version is looked at."""
@@ -352,7 +347,8 @@ class KeptModel:
         is_in_memory = number in self.shelf.in_memory
         held = held_delta(number, intent)
         wish = self._wish(held, is_in_memory=is_in_memory, is_exact=held is not None)
-        return await self.loads.move(number, delta, self.seen, wish)
+        moving = self.loads.move(number, delta, self.seen, wish)
+        return await self._waking.unless_urged(moving, self._switches.turn)
 
     async def _switch_ahead(self, deltas: Mapping[int, int]) -> AnabranchError | None:
         """Bring what is served to its newest deltas before, and while, something else is done."""
@@ -362,7 +358,10 @@ class KeptModel:
             wish = replace(
                 self._wish(held, is_in_memory=True, is_exact=held is not None), may_obtain=False
             )
-            error = await self._ahead.move(number, delta, self.seen, wish) or error
+            moving = self._ahead.move(number, delta, self.seen, wish)
+            error = await self._waking.unless_urged(moving, self._switches.turn) or error
+            if error is GAVE_WAY:
+                return error
         return await self._switches.switch_to_found(self.intent) or error
 
     def _wish(
