@@ -84,11 +84,12 @@ class _Trainer:
         """Go on where a trainer before this one was killed, whatever that left."""
         self._follow(max(self._versions()))
         with Publisher(self._folder, self._version) as publisher:
-            try:
-                newest = publisher.newest()
-            except InvalidInput:  # garbage that was not taken away any more
-                shutil.rmtree(self._deltas() / max(os.listdir(self._deltas()), key=_number))
-                newest = publisher.newest()
+            while True:
+                try:
+                    newest = publisher.newest()
+                    break
+                except InvalidInput:  # garbage that was not taken away any more, or below strays
+                    shutil.rmtree(self._deltas() / max(os.listdir(self._deltas()), key=_number))
         if newest is not None:
             self._left -= newest.sequence  # however often trainers are killed, versions come
             self._replaces = 1
@@ -206,7 +207,8 @@ def main() -> None:
     stopping = threading.Event()
 
     def watch() -> None:
-        sys.stdin.buffer.read()
+        while os.read(0, 4096):  # not the buffer: its lock is wanted when the process ends
+            pass
         stopping.set()
 
     threading.Thread(target=watch, daemon=True).start()

@@ -51,6 +51,21 @@ def test_what_is_acknowledged_is_there_and_what_comes_next_leads_past_all_before
     assert published.kinds["good"] > acknowledged.kinds["good"]
 
 
+def test_it_goes_on_where_one_was_killed_amid_garbage_and_strays(
+    folder: Path, producer: Producer
+) -> None:
+    for name, document in (("00000001", b"\0garbage"), ("00000006", None), ("stray", None)):
+        left = folder / "1" / "deltas" / name
+        left.mkdir(parents=True)
+        (left / "0000.safetensors").write_bytes(b"left")
+        if document is not None:
+            (left / "delta.json").write_bytes(document)
+
+    producer.start()
+
+    assert producer.finish().delta >= 1
+
+
 def test_a_trainer_that_ended_by_itself_is_told_of(folder: Path, tmp_path: Path) -> None:
     producer = Producer(folder, tmp_path, seed=3)
 
