@@ -439,3 +439,19 @@ async def test_news_that_comes_while_deltas_are_applied_is_seen_after_them(
         server.named_loader.gate.set()
         await server.settled()
         assert server.served() == ((2,), 2)
+
+
+@on_loop
+async def test_all_that_waits_ends_with_the_server(root: Path, state: Path) -> None:
+    begun = []
+    async with serving_two(root, state) as server:
+        server.switching.gate.clear()
+        write_version(root / "m", 3)
+        looking = asyncio.ensure_future(server.look())
+        await until(lambda: ("m", 3) in server.named_loader.requests)
+        for action, version in (("unload", 1), ("rollback", 1)):
+            request = ActionRequest(version=version, wait_s=0)
+            begun.append(await server.admin.act(action, "m", request))  # type: ignore[arg-type]
+        assert [one.state for one in begun] == ["RUNNING", "RUNNING"]
+    looking.cancel()
+    assert [server.admin.operation(one.id).state for one in begun] == ["CANCELLED"] * 2

@@ -54,7 +54,7 @@ class ModelKeeper:
         self.settled = asyncio.Event()
         self._jobs: deque[Callable[[], Awaitable[None]]] = deque()
         self._timer: asyncio.TimerHandle | None = None
-        self._operation: Operation | None = None
+        self._operations: list[Operation] = []  # at work or waiting; the newest is the last
         self._waiting: set[asyncio.Future[None]] = set()
         self._is_over = False
 
@@ -89,7 +89,8 @@ class ModelKeeper:
             operation: of the action.
             look: looks at the repository and tells what it saw.
         """
-        self._operation = operation
+        self._operations = [one for one in self._operations if not one.is_over]
+        self._operations.append(operation)
 
         async def act() -> None:
             self._waking.is_urgent = action in _AT_ONCE
@@ -126,7 +127,7 @@ class ModelKeeper:
             Conflict: an action is at work already, and this one is none that it gives way to.
             InvalidInput: the request makes no sense for the action.
         """
-        at_work = self._operation
+        at_work = self._operations[-1] if self._operations else None
         gives_way = at_work is not None and action in _AT_ONCE and at_work.action != "rollback"
         if at_work is not None and not at_work.is_over and not gives_way:
             raise Conflict(
@@ -179,8 +180,8 @@ class ModelKeeper:
                     self._is_over = True
                     return
         finally:
-            if self._operation is not None:
-                self._operation.cancel()
+            for operation in self._operations:
+                operation.cancel()
             for waiting in tuple(self._waiting):
                 waiting.cancel()
             self._set_timer(None)
