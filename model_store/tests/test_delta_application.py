@@ -351,6 +351,25 @@ def test_a_bad_cumulative_delta_is_no_reason_not_to_go_the_long_way(shop: Shop) 
     refused(found, 3, "non_finite", Corrupt, "key 1, column 1: found nan")
 
 
+def test_a_bad_cumulative_delta_is_told_of_also_where_what_it_replaces_is_bad(shop: Shop) -> None:
+    shop.writer.write(1, emb({1: [1, 1]}))
+    shop.writer.write(2, emb({1: [2, 2]}, "nothing"))
+    shop.writer.write(3, emb({3: [3, 3]}))
+    shop.writer.write(4, emb({1: [4, np.nan]}), replaces_from=1)
+
+    found = shop.apply(4)
+
+    assert found.target.snapshot.delta == 1
+    refused(found, 4, "non_finite", Corrupt, "key 1, column 1: found nan")
+    refused(shop.apply(3, found.target), 2, "unknown_table", Conflict, "'nothing'")
+
+
+def test_a_bad_cumulative_delta_is_told_of_rather_than_the_gap_that_it_bridges(shop: Shop) -> None:
+    shop.writer.write(1, emb({1: [1, 1]}))
+    shop.writer.write(3, emb({1: [3, np.nan]}), replaces_from=1)
+    refused(shop.apply(3), 3, "non_finite", Corrupt, "key 1, column 1: found nan")
+
+
 def broken_file(change: Callable[[bytes], bytes]) -> Callable[[Shop], None]:
     """Return what publishes delta 1 and breaks its file."""
 
@@ -464,9 +483,10 @@ REFUSED: dict[str, tuple[Callable[[Shop], None], str, type[AnabranchError], str]
         "shape", Conflict, "rows of 3 numbers; expected 2",
     ),
     "not finite": (published(emb({4: [1, np.inf]})), "non_finite", Corrupt, "key 4, column 1"),
-    "growth": (published(emb({5: [1, 1]}, "ids")), "shape", Conflict, "key 5; its keys are row"),
-    "negative": (published(emb({-1: [1, 1]}, "ids")), "shape", Conflict, "key -1; its keys are"),
-    "deleted": (published(emb({1: None}, "ids")), "shape", Conflict, "1 deleted rows; its keys"),
+    "growth": (published(emb({5: [1, 1]}, "ids")), "shape", Conflict, "key 5; the table has 5"),
+    "growth remedy": (published(emb({5: [1, 1]}, "ids")), "shape", Conflict, "the larger table"),
+    "negative": (published(emb({-1: [1, 1]}, "ids")), "shape", Conflict, "key -1; the table has"),
+    "deleted": (published(emb({1: None}, "ids")), "shape", Conflict, "a delta cannot take any"),
     "weight of keys": (
         published(dense={"emb": ONE}), "shape", Conflict, "send rows with their keys"
     ),

@@ -269,6 +269,10 @@ async def test_a_version_behind_what_is_served_waits_and_says_so(root: Path, sta
         assert error is not None
         assert (error.version, error.reason) == (2, "behind")
         assert "older events than the version that is served" in error.error
+        operation = await server.admin.act("reload", "m", ActionRequest())
+        assert operation.state == "FAILED"
+        assert operation.error is not None
+        assert operation.error.startswith("version 2 is not served: it has seen older events")
         await server.admin.act("load", "m", ActionRequest(version=2))
         assert server.served()[1] == 2
 

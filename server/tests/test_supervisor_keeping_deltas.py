@@ -319,6 +319,33 @@ async def test_a_refused_delta_is_said_once_and_what_was_reached_is_served(
         assert server.admin.model("m").versions[0].last_error is None
 
 
+@on_loop
+async def test_a_cumulative_delta_that_is_refused_too_is_told_of(
+    root: Path, state: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_version(root / "m", 1)
+    async with kept_server(root, state) as server:
+        publish(root, 1, 1)
+        publish(root, 1, 2, broken="cut off")
+        await server.look()
+        publish(root, 1, 3, replaces_from=1, broken="cut off too")
+        with caplog.at_level(logging.INFO):
+            await server.look()
+        assert reloads(caplog) == [(1, 2, "failed", "checksum"), (1, 3, "failed", "checksum")]
+        assert server.counts.failures["m", "checksum"] == 2
+        error = server.admin.model("m").last_error
+        assert error is not None
+        assert (error.delta, error.error) == (3, "cut off too")
+        for force in (False, True):
+            operation = await server.admin.act("reload", "m", ActionRequest(force=force))
+            assert operation.state == "FAILED"
+            assert operation.error is not None
+            assert operation.error.endswith("delta 3: cut off too")
+        publish(root, 1, 4, replaces_from=1)
+        await server.look()
+        assert snapshot(server) == "1+4"
+
+
 @over_hours
 async def test_a_refused_delta_is_tried_again_by_force_or_when_its_files_change(
     root: Path, state: Path

@@ -59,7 +59,8 @@ class AppliedDeltas:
         deletes: rows that they take out.
         bytes: of their files, as far as they were read.
         notes: what an operator should know, in words.
-        fault: why the next one is not applied; None where nothing is left.
+        fault: why they lead no further; of several that are in the way it is the newest one's, for
+            that is what would have led past the others. None where nothing is left.
     """
 
     target: DeltaTarget
@@ -153,8 +154,9 @@ class _Attempt:
         chain = self._published.chain(reached, upto)
         if chain.missing is not None:
             last = chain.deltas[-1] if chain.deltas else reached
-            known = self._published.faults.get(chain.missing)
-            self.fault = known or gap(chain.missing, last)
+            faults = self._published.faults
+            newest = max((one for one in faults if one >= chain.missing), default=None)
+            self.fault = gap(chain.missing, last) if newest is None else faults[newest]
         if chain.deltas:
             self._on_phase("verifying")
         for sequence in chain.deltas:

@@ -74,17 +74,21 @@ class StoreTable:
 
     def _check_ids(self, name: str, changes: RowChanges) -> None:
         rows = self.table.rows
-        why = (
-            f"its keys are row numbers, 0 to {rows - 1}: publish a version with the table as it is"
-        )
+        has = f"the table has {rows} rows, and its keys are their numbers, 0 to {rows - 1}"
         if len(changes.deleted):
             raise DeltaConflict(
-                "shape", f"table {name!r}: {len(changes.deleted)} deleted rows; {why}"
+                "shape",
+                f"table {name!r}: {len(changes.deleted)} deleted rows; {has}; a delta cannot take "
+                "any out: set them to other numbers, or publish a version with the smaller table",
             )
         out = (changes.keys < 0) | (changes.keys >= rows)
         if out.any():
             key = int(changes.keys[out][0])
-            raise DeltaConflict("shape", f"table {name!r}: key {key}; {why}")
+            raise DeltaConflict(
+                "shape",
+                f"table {name!r}: key {key}; {has}; a delta cannot add any: publish a version with "
+                "the larger table",
+            )
 
     def _check_numbers(self, name: str, changes: RowChanges) -> None:
         good = np.isfinite(changes.values)

@@ -1,5 +1,6 @@
 """What people may ask of a model: each action changes the intent and has it carried out."""
 
+import asyncio
 from dataclasses import replace
 
 from anabranch_server.administration import Action, ActionRequest
@@ -7,7 +8,7 @@ from anabranch_server.supervisor.desired import desired
 from anabranch_server.supervisor.holds import Hold
 from anabranch_server.supervisor.keeper_failures import of_delta, of_version
 from anabranch_server.supervisor.keeper_state import KeptModel
-from anabranch_wire.errors import AnabranchError, InvalidInput, NotFound, Unavailable
+from anabranch_wire.errors import AnabranchError, Conflict, InvalidInput, NotFound, Unavailable
 
 __all__ = ["carry_out", "check_action", "previous_delta", "previous_version"]
 
@@ -189,10 +190,15 @@ async def _at_hand(kept: KeptModel, version: int, delta: int | None) -> Anabranc
 
 
 def _newest_refused(kept: KeptModel) -> AnabranchError | None:
-    """Return why the newest version is not served, where it was tried and refused before."""
+    """Return why the newest version is not served, where that was found and reported before."""
     facts = kept.facts(kept.intent)
     newest = max(facts.present.complete, default=None)
-    if newest is None or newest not in facts.broken or kept.intent.hold is not None:
+    if newest is None or kept.intent.hold is not None:
+        return None
+    if newest in desired(facts).behind:
+        why = "it has seen older events than the version that is served; see catch_up"
+        return of_version(newest, Conflict(why))
+    if newest not in facts.broken:
         return None
     error = kept.failures.error_of(newest)
     if error is None or (facts.default is not None and newest <= facts.default):
@@ -201,12 +207,20 @@ def _newest_refused(kept: KeptModel) -> AnabranchError | None:
 
 
 def _deltas_refused(kept: KeptModel) -> AnabranchError | None:
-    """Return why what answers is not at its newest delta, where that was refused before."""
+    """Return why what answers is not at its newest delta, where that was refused before.
+
+    Where a later one was refused last, it is about that: it was to lead past the others.
+    """
     default = None if kept.state is None else kept.state.default
     fault = None if default is None else kept.delta_faults.of(default)
     if default is None or fault is None or kept.intent.hold is not None:
         return None
-    return of_version(default, of_delta(fault.sequence, fault.error), "goes no further")
+    error, last = of_delta(fault.sequence, fault.error), kept.failures.last
+    if last is not None and last.version == default and last.delta is not None:
+        stops = kept.delta_faults.stops(default, asyncio.get_running_loop().time())
+        if last.delta in stops:
+            error = of_delta(last.delta, Conflict(last.error))
+    return of_version(default, error, "goes no further")
 
 
 def _is_there(kept: KeptModel, version: int) -> bool:
