@@ -47,6 +47,24 @@ def answer(server: RunningServer) -> str:
     return str(body["model_version"])
 
 
+def put(store: S3Server, scratch: Path, path: str) -> None:
+    """Bring one file of what was published by hand to the store, as it was published."""
+    data = (scratch / "drafts" / "ctr" / path).read_bytes()
+    fsspec.filesystem("s3", skip_instance_cache=True).pipe_file(
+        f"{store.url}/live/ctr/{path}", data
+    )
+
+
+def scores(server: RunningServer) -> list[float]:
+    body = httpx.post(f"http://{server.http}/v2/models/ctr/infer", json=REQUEST)
+    return list(body.json()["outputs"][0]["data"])
+
+
+def statuses(store: S3Server) -> set[int]:
+    """Return what was answered to those who asked for files of deltas."""
+    return {one.status for one in list(store.asked) if one.key.endswith(".safetensors")}
+
+
 def figure(server: RunningServer, name: str) -> float:
     text = httpx.get(f"http://{server.metrics}/metrics").text
     (line,) = [line for line in text.splitlines() if line.startswith(f"{name} ")]
@@ -98,19 +116,48 @@ def test_a_repository_in_an_object_store_is_served(store: S3Server, tmp_path: Pa
         assert SECRET not in document
 
 
-def test_an_object_that_was_changed_is_refused_and_what_is_served_stays(
+def last_error(server: RunningServer) -> str:
+    model = httpx.get(f"http://{server.admin}/admin/v1/models/ctr").json()
+    error = model["last_error"]
+    return f"{error['reason']}: {error['error']}" if error else ""
+
+
+def test_an_object_that_was_changed_is_refused_until_it_is_the_published_one_again(
     store: S3Server, tmp_path: Path
 ) -> None:
     publish(store, tmp_path, 1)
     with serve(store, tmp_path / "server") as server:
         publish(store, tmp_path, 2, forge=True)
-
-        def last_error() -> str:
-            model = httpx.get(f"http://{server.admin}/admin/v1/models/ctr").json()
-            return str((model["last_error"] or {}).get("error", ""))
-
-        wait_until(lambda: "model.onnx: expected sha256" in last_error(), 60.0, "it is refused")
+        refused = "checksum: model.onnx: expected sha256"
+        wait_until(lambda: refused in last_error(server), 60.0, "it is refused")
         assert answer(server) == "1"
+
+        put(store, tmp_path, "2/model.onnx")
+        wait_until(lambda: answer(server) == "2", 120.0, "it is tried again by itself")
+
+
+def test_a_delta_whose_files_come_after_its_document_is_served(
+    store: S3Server, tmp_path: Path
+) -> None:
+    publish(store, tmp_path, 1)
+    draft = tmp_path / "drafts" / "ctr"
+    with Publisher(draft, 1) as publisher:
+        delta = publisher.delta()
+        delta.dense({"w": np.array([[2.0], [20.0], [200.0], [2000.0]], np.float32)})
+        delta.publish()
+    paths = [path.relative_to(draft) for path in draft.glob("1/deltas/*/**/*") if path.is_file()]
+    with serve(store, tmp_path / "server") as server:
+        put(store, tmp_path, "1/deltas/00000001/delta.json")
+        refused = "missing; expected"
+        wait_until(lambda: refused in last_error(server), 60.0, "it is refused")
+        store.asked.clear()
+        wait_until(lambda: 404 in statuses(store), 60.0, "it is refused once more")
+        assert answer(server) == "1"
+        for path in paths:
+            if path.name != "delta.json":
+                put(store, tmp_path, str(path))
+
+        wait_until(lambda: scores(server) == [2222.0], 120.0, "it is tried again by itself")
 
 
 def test_a_delta_in_an_object_store_is_served(store: S3Server, tmp_path: Path) -> None:
@@ -123,10 +170,6 @@ def test_a_delta_in_an_object_store_is_served(store: S3Server, tmp_path: Path) -
             draft.dense({"w": np.array([[2.0], [20.0], [200.0], [2000.0]], np.float32)})
             assert draft.publish() == 1
 
-        def scores() -> list[float]:
-            body = httpx.post(f"http://{server.http}/v2/models/ctr/infer", json=REQUEST)
-            return list(body.json()["outputs"][0]["data"])
-
-        wait_until(lambda: scores() == [2222.0], 120.0, "the delta is served")
+        wait_until(lambda: scores(server) == [2222.0], 120.0, "the delta is served")
         assert store.got("model.onnx") == before
         assert any("/deltas/00000001/" in one.key for one in store.asked if one.range)

@@ -17,6 +17,7 @@ from anabranch_wire.errors import (
     NotFound,
     TooLarge,
     Unavailable,
+    Unproven,
     Unsupported,
 )
 
@@ -28,6 +29,7 @@ from anabranch_wire.errors import (
         (DeltaCorrupt("non_finite", "x"), Corrupt, "non_finite"),
         (Mismatch("x"), Mismatch, "parity"),
         (Corrupt("x"), Corrupt, "checksum"),
+        (Unproven("x"), Unproven, "checksum"),
         (InvalidInput("x"), InvalidInput, "invalid"),
         (Unsupported("x"), Unsupported, "invalid"),
         (NotFound("x"), NotFound, "invalid"),

@@ -12,16 +12,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 import fsspec
+import numpy as np
 import pytest
 
 from anabranch_model_store.sources.downloads import Download, Downloads
 from anabranch_model_store.sources.fetched import Fetched
 from anabranch_model_store.sources.remote_folders import RemoteFolder
 from anabranch_model_store.sources.remote_origin import RemoteOrigin
+from anabranch_runtime.store import SegmentBuilder
 from anabranch_testing.s3_servers import S3Server, s3_server
 from anabranch_wire import delta, manifest
 from anabranch_wire.document_fields import ListedFile
-from anabranch_wire.errors import Corrupt, InvalidInput, Unavailable
+from anabranch_wire.errors import InvalidInput, Unavailable, Unproven
 
 BLOCK = 1 << 16
 
@@ -127,18 +129,59 @@ def test_what_was_left_wrong_is_fetched_anew(store: Store, tmp_path: Path) -> No
     assert file.path.read_bytes() == data
 
 
-def test_another_object_than_was_published_is_corrupt(store: Store, tmp_path: Path) -> None:
+def test_another_object_than_was_published_is_not_taken(store: Store, tmp_path: Path) -> None:
     file = wanted(store.put("a.bin", b"published"), tmp_path)
     store.put("a.bin", b"forged!!!")
-    with pytest.raises(Corrupt, match=r"a\.bin: expected sha256 .*changed after it was published"):
+    with pytest.raises(Unproven, match=r"a\.bin: expected sha256 .*changed after it was published"):
         store.downloads().run([file], lambda done, total: None)
     store.put("a.bin", b"short")
-    with pytest.raises(Corrupt, match=r"a\.bin: expected 9 bytes, found 5"):
+    with pytest.raises(Unproven, match=r"a\.bin: expected 9 bytes, found 5"):
         store.downloads().run([file], lambda done, total: None)
     store.files.rm(f"{store.url}/a.bin")
-    with pytest.raises(Corrupt, match=r"a\.bin: missing; expected 9 bytes"):
+    with pytest.raises(Unproven, match=r"a\.bin: missing; expected 9 bytes"):
         store.downloads().run([file], lambda done, total: None)
     assert not list(tmp_path.iterdir())
+
+
+def test_what_a_store_sent_wrong_for_a_while_is_taken_when_it_is_right(
+    store: Store, tmp_path: Path
+) -> None:
+    data = os.urandom(3 * BLOCK)
+    file = wanted(store.put("a.bin", data), tmp_path)
+    for sent in (None, data[: 2 * BLOCK], data[:-1] + bytes([data[-1] ^ 1])):
+        if sent is None:
+            store.files.rm(f"{store.url}/a.bin")
+        else:
+            store.put("a.bin", sent)
+        for _ in range(2):
+            with pytest.raises(Unproven, match=r"^a\.bin: "):
+                store.downloads().run([file], lambda done, total: None)
+    store.put("a.bin", data)
+    store.downloads().run([file], lambda done, total: None)
+    assert file.path.read_bytes() == data
+
+
+def test_a_segment_is_proven_by_its_own_checksums(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "built").mkdir()
+    with SegmentBuilder(tmp_path / "built", "t.seg") as builder:
+        builder.table("t", 4, row_type="f32", keys="dense_id", rows=1000).add(
+            None, np.ones((1000, 4), np.float32)
+        )
+        builder.finish()
+    data = (tmp_path / "built" / "t.seg").read_bytes()
+    flipped = data[:5000] + bytes([data[5000] ^ 1]) + data[5001:]
+    file = Download("t.seg", tmp_path / "t.seg", len(data), None)
+    store.put("t.seg", flipped)
+    with pytest.raises(Unproven, match=r"t\.seg: expected a segment that is whole, found another"):
+        store.downloads().run([file], lambda done, total: None)
+    assert not file.path.exists()
+
+    store.put("t.seg", data)
+    store.downloads().run([file], lambda done, total: None)
+    assert file.path.read_bytes() == data
+    file.path.write_bytes(flipped)
+    store.downloads().run([file], lambda done, total: None)
+    assert file.path.read_bytes() == data
 
 
 def test_a_store_that_goes_away_is_unavailable_and_what_came_stays(

@@ -2,6 +2,7 @@
 
 from typing import Final, Literal, cast, get_args
 
+from anabranch_model_store.full_disks import is_disk_full
 from anabranch_wire.errors import (
     AnabranchError,
     Conflict,
@@ -38,6 +39,8 @@ _REASONS: Final[tuple[tuple[type[AnabranchError], FailureReason], ...]] = (
 
 def failure_reason(error: AnabranchError) -> FailureReason:
     """Return the word for `error`; what nobody foresaw is `internal`."""
+    if isinstance(error, Unavailable) and is_disk_full(error):
+        return "disk_full"
     for kind, reason in _REASONS:
         if isinstance(error, kind):
             return reason

@@ -14,6 +14,7 @@ from anabranch_wire.errors import (
     InvalidInput,
     TooLarge,
     Unavailable,
+    Unproven,
 )
 
 NEVER = float("inf")
@@ -69,6 +70,7 @@ def test_waits_grow_up_to_five_minutes(faults: DeltaFaults) -> None:
         (TooLarge("x"), True),
         (DeadlineExceeded("x"), True),
         (Internal("x"), True),
+        (Unproven("x"), True),
         (Corrupt("x"), False),
         (Conflict("x"), False),
         (InvalidInput("x"), False),

@@ -5,7 +5,7 @@ from anabranch_server.supervisor.keeper_counts import DURATION_BOUNDS, Durations
 from anabranch_server.supervisor.keeper_failures import Failures
 from anabranch_server.supervisor.operations import Operations
 from anabranch_testing.event_loops import on_loop
-from anabranch_wire.errors import AnabranchError, Corrupt, Internal, NotFound, Unavailable
+from anabranch_wire.errors import AnabranchError, Corrupt, Internal, NotFound, Unavailable, Unproven
 
 
 @on_loop
@@ -61,6 +61,7 @@ async def test_the_last_operations_are_remembered_and_those_at_work() -> None:
     [
         (Unavailable("no such server"), "unreachable"),
         (Internal("two loaders died of it"), "internal"),
+        (Unproven("found another"), "checksum"),
     ],
 )
 def test_what_is_broken_stays_so_and_what_may_pass_is_tried_later_and_later(

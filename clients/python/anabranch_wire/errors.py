@@ -17,6 +17,7 @@ project's contracts (HTTP status, gRPC status name)::
     |-- Cancelled             499  CANCELLED            the caller left
     |-- Internal              500  INTERNAL             our fault
     |-- Corrupt               500  DATA_LOSS            a file or segment is damaged
+    |   `-- Unproven          500  DATA_LOSS            a store sends others than are published
     |-- Unsupported           501  UNIMPLEMENTED        a known protocol feature we do not have
     |-- Overloaded            503  RESOURCE_EXHAUSTED   queue full; try again after `retry_after_s`
     |-- Unavailable           503  UNAVAILABLE          not loaded, draining, executor lost
@@ -41,6 +42,7 @@ __all__ = [
     "TooLarge",
     "Unauthenticated",
     "Unavailable",
+    "Unproven",
     "Unsupported",
     "UnsupportedMedia",
 ]
@@ -143,6 +145,13 @@ class Corrupt(AnabranchError):
 
     http = 500
     grpc = "DATA_LOSS"
+
+
+class Unproven(Corrupt):
+    """A store sends nothing, or other bytes than were published; later it may send the right ones.
+
+    A replica that is behind does so, and whatever damages bytes on their way.
+    """
 
 
 class Unsupported(AnabranchError):

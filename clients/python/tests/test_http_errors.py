@@ -21,7 +21,11 @@ def test_every_kind_is_rebuilt_from_its_answer(kind: type[AnabranchError]) -> No
     found = error_from_http(kind.http, b'{"error": "why"}', headers)
 
     assert found.message == "why"
-    shares = {errors.Corrupt: Internal, errors.Mismatch: InvalidInput}  # statuses with these
+    shares = {  # statuses with these
+        errors.Corrupt: Internal,
+        errors.Mismatch: InvalidInput,
+        errors.Unproven: Internal,
+    }
     assert type(found) is shares.get(kind, kind)
 
 

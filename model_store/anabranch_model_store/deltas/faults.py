@@ -1,9 +1,9 @@
 """Why a delta cannot be applied: an error of the tree, and one word for logs and metrics."""
 
-import errno
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from anabranch_model_store.full_disks import is_disk_full
 from anabranch_wire.errors import (
     AnabranchError,
     Conflict,
@@ -14,6 +14,7 @@ from anabranch_wire.errors import (
     NotFound,
     TooLarge,
     Unavailable,
+    Unproven,
     Unsupported,
 )
 
@@ -67,6 +68,7 @@ class Fault:
 
 _REASONS: Final[tuple[tuple[type[AnabranchError], DeltaReason], ...]] = (
     (Mismatch, "parity"),
+    (Unproven, "checksum"),
     (Corrupt, "checksum"),
     (InvalidInput, "invalid"),
     (Unsupported, "invalid"),
@@ -74,7 +76,6 @@ _REASONS: Final[tuple[tuple[type[AnabranchError], DeltaReason], ...]] = (
     (TooLarge, "too_large"),
     (Conflict, "shape"),
 )
-_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 def fault_of(sequence: int, error: AnabranchError | OSError) -> Fault:
@@ -100,13 +101,8 @@ def fault_of(sequence: int, error: AnabranchError | OSError) -> Fault:
     return Fault(sequence, "internal", Internal(text))
 
 
-def _unavailable(error: BaseException | None) -> DeltaReason:
-    """Return whether it is for want of room, also where that was said in other words since."""
-    while error is not None:
-        if isinstance(error, OSError) and error.errno in _FULL:
-            return "disk_full"
-        error = error.__cause__ or error.__context__
-    return "unreachable"
+def _unavailable(error: BaseException) -> DeltaReason:
+    return "disk_full" if is_disk_full(error) else "unreachable"
 
 
 def gap(sequence: int, applied: int) -> Fault:

@@ -1,11 +1,10 @@
-"""Downloads of files that a document lists: ranges in parallel, resumed, proven by SHA-256.
+"""Downloads of files that a document lists: ranges in parallel, resumed, proven.
 
 A file that is not whole has the suffix `.part`. It is only ever written from its beginning to its
-end, so that its length says what is there, also after a kill; whether that is right, the digest
-says at the end.
+end, so that its length says what is there, also after a kill; whether that is right, its SHA-256
+says at the end, or the checksums that a segment has of its own.
 """
 
-import errno
 import os
 import shutil
 from collections import deque
@@ -17,9 +16,11 @@ from pathlib import Path
 from typing import Final
 
 from anabranch_model_store.cache_entries import sync
+from anabranch_model_store.full_disks import is_disk_full
 from anabranch_model_store.hashing import file_sha256
 from anabranch_model_store.sources.remote_folders import RemoteFolder
-from anabranch_wire.errors import Corrupt, Unavailable
+from anabranch_runtime.store import Segment
+from anabranch_wire.errors import Corrupt, Unavailable, Unproven, Unsupported
 
 __all__ = ["Download", "Downloads", "missing_bytes"]
 
@@ -28,7 +29,6 @@ _BLOCK: Final = 8 << 20
 _SPARE: Final = 64 << 20
 """What the disk keeps free."""
 _PART: Final = ".part"
-_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Download:
         remote: path of it in the remote folder.
         path: where it is to lie.
         bytes: its size.
-        sha256: of its bytes; None where it has checksums of its own.
+        sha256: of its bytes; None for a segment, which has checksums of its own.
     """
 
     remote: str
@@ -84,7 +84,7 @@ class Downloads:
             on_bytes: told how many bytes of how many are there.
 
         Raises:
-            Corrupt: what lies in the store is missing, shorter, or another than the document says.
+            Unproven: what the store sends is missing, shorter, or another than the document says.
             Unavailable: the store does not answer, or the disk has no room; says which.
         """
         total = sum(one.bytes for one in files)
@@ -131,12 +131,12 @@ class Downloads:
                 data = read.result()
                 one = block.download
                 if data is None:
-                    raise Corrupt(
+                    raise Unproven(
                         f"{one.path.name}: missing; expected {one.bytes} bytes in "
-                        f"{self._remote.url}/{one.remote}"
+                        f"{self._remote.url}/{one.remote}: it is not there yet, or was taken away"
                     )
                 if len(data) != block.end - block.begin:
-                    raise Corrupt(
+                    raise Unproven(
                         f"{one.path.name}: expected {one.bytes} bytes, found "
                         f"{block.begin + len(data)} in {self._remote.url}/{one.remote}"
                     )
@@ -167,7 +167,7 @@ def missing_bytes(files: Sequence[Download]) -> int:
 def _is_there(one: Download) -> bool:
     if not one.path.is_file():
         return False
-    if _size(one.path) == one.bytes and one.sha256 in (None, file_sha256(one.path)):
+    if _size(one.path) == one.bytes and _is_right(one, one.path):
         return True
     one.path.unlink()
     return False
@@ -183,16 +183,30 @@ def _resume(one: Download) -> bool:
 def _finish(one: Download) -> list[Download]:
     """Give a file its name, if it is right."""
     sync(one.part)
-    if one.sha256 is not None and file_sha256(one.part) != one.sha256:
+    if not _is_right(one, one.part):
         return [one]
     one.part.rename(one.path)
     return []
 
 
-def _differs(one: Download) -> Corrupt:
-    return Corrupt(
-        f"{one.path.name}: expected sha256 {one.sha256}, found another in {one.remote}: "
-        "it was changed after it was published"
+def _is_right(one: Download, path: Path) -> bool:
+    """Whether a file that is as long as it should be has the right bytes."""
+    if one.sha256 is not None:
+        return file_sha256(path) == one.sha256
+    try:
+        Segment.open(path).verify()
+    except Corrupt:
+        return False
+    except Unsupported:
+        pass  # whoever reads it says so
+    return True
+
+
+def _differs(one: Download) -> Unproven:
+    expected = "a segment that is whole" if one.sha256 is None else f"sha256 {one.sha256}"
+    return Unproven(
+        f"{one.path.name}: expected {expected}, found another in {one.remote}: it was damaged on "
+        "its way, or changed after it was published"
     )
 
 
@@ -221,5 +235,5 @@ def _writing() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        what = "its disk is full" if error.errno in _NO_ROOM else str(error.strerror or error)
+        what = "its disk is full" if is_disk_full(error) else str(error.strerror or error)
         raise Unavailable(f"cache folder: {what}") from None

@@ -11,13 +11,20 @@ from typing import Final
 from anabranch_server.load_failures import FailureReason
 from anabranch_server.supervisor.alterations import NoRoom
 from anabranch_server.supervisor.seen_deltas import NO_STOPS, SeenDeltas
-from anabranch_wire.errors import AnabranchError, DeadlineExceeded, Internal, TooLarge, Unavailable
+from anabranch_wire.errors import (
+    AnabranchError,
+    DeadlineExceeded,
+    Internal,
+    TooLarge,
+    Unavailable,
+    Unproven,
+)
 
 __all__ = ["DeltaFault", "DeltaFaults"]
 
 _FIRST_RETRY_S: Final = 10.0
 _LAST_RETRY_S: Final = 300.0
-_MAY_PASS: Final = (Unavailable, TooLarge, DeadlineExceeded, Internal)
+_MAY_PASS: Final = (Unavailable, Unproven, TooLarge, DeadlineExceeded, Internal)
 _NEVER: Final = float("inf")
 _RECHECK_S: Final = 5.0
 _MOST: Final = 64

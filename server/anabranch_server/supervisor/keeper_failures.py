@@ -1,7 +1,8 @@
 """Versions of one model that could not be served, and when they may be tried again.
 
-A version is tried again when its files change or someone asks; one that could not be reached, or
-that loaders died of, also after a while: that may pass without a change to its files.
+A version is tried again when its files change or someone asks; one that could not be reached, that
+a store sent otherwise than it was published, or that loaders died of, also after a while: that may
+pass without a change to its files.
 """
 
 import time
@@ -12,11 +13,11 @@ from typing import Final
 from anabranch_server.describe import FailureView
 from anabranch_server.load_failures import FailureReason, failure_reason
 from anabranch_server.processes.failures import error_of
-from anabranch_wire.errors import AnabranchError, Internal, Unavailable
+from anabranch_wire.errors import AnabranchError, Internal, Unavailable, Unproven
 
 __all__ = ["Failures", "of_delta", "of_version"]
 
-_MAY_PASS: Final = (Unavailable, Internal)
+_MAY_PASS: Final = (Unavailable, Unproven, Internal)
 """Loaders may have died for want of memory, or because somebody killed them."""
 _FIRST_RETRY_S: Final = 10.0
 _LAST_RETRY_S: Final = 600.0
