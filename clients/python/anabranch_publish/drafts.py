@@ -21,6 +21,7 @@ from anabranch_publish.storage import Upload
 from anabranch_publish.stored_numbers import Array, Keys
 from anabranch_wire import delta
 from anabranch_wire.delta import Base, Delta
+from anabranch_wire.document_fields import LAST_DELTA
 from anabranch_wire.errors import Conflict
 
 __all__ = ["Attempt", "DeltaDraft", "DeltaFacts"]
@@ -171,6 +172,13 @@ class Attempt:
             )
         if not newest:
             return
+        if newest >= LAST_DELTA:
+            raise Conflict(
+                f"delta {newest} of version {self._deltas.version} of "
+                f"{self._deltas.storage.model} has the last number that there is, and none can "
+                "follow it: publish a new version; or, if nobody has published so many, remove "
+                f"{self._deltas.storage.url}/{self._deltas.folder(newest)}"
+            )
         before = self._deltas.document(newest)
         if before is not None and before.base.identity != identity:
             raise Conflict(

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
@@ -11,6 +11,7 @@ from anabranch_wire.errors import InvalidInput
 from anabranch_wire.names import check_relative_path
 
 __all__ = [
+    "LAST_DELTA",
     "Count",
     "DeltaNumber",
     "Digest",
@@ -30,7 +31,8 @@ __all__ = [
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Dim = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 VersionNumber = Annotated[int, Meta(ge=1, le=10**18 - 1)]
-DeltaNumber = Annotated[int, Meta(ge=1, le=99_999_999)]
+LAST_DELTA: Final = 99_999_999
+DeltaNumber = Annotated[int, Meta(ge=1, le=LAST_DELTA)]
 Seconds = Annotated[float, Meta(ge=0)]  # since 1970
 Producer = Annotated[str, Meta(min_length=1, max_length=256)]
 Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]

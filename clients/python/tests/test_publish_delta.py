@@ -3,12 +3,14 @@ import gc
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
 import weakref
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -18,7 +20,7 @@ from safetensors.numpy import load_file, save_file
 from anabranch_publish import Publisher, Rows, publish_version
 from anabranch_publish import local_storage as local
 from anabranch_wire import delta, manifest
-from anabranch_wire.delta import Delta
+from anabranch_wire.delta import Base, Delta
 from anabranch_wire.errors import Conflict, Corrupt, InvalidInput, NotFound
 
 MODEL = b"onnx" * 100
@@ -290,6 +292,28 @@ def test_the_next_number_follows_the_newest_of_anybody(model_dir: Path) -> None:
     assert second.delta().publish() == 4
     document, _ = complete(model_dir, 4)
     assert (document.base.previous, document.replaces_from) == (3, 4)
+
+
+@pytest.mark.parametrize("is_stray", [True, False])
+def test_nothing_follows_the_last_number_and_that_is_said(model_dir: Path, is_stray: bool) -> None:
+    with Publisher(model_dir, version=42) as publisher:
+        publisher.delta().publish()
+        found = (model_dir / "42/deltas/00000001/delta.json").read_bytes()
+        if not is_stray:
+            last_number = {"sequence": 99_999_999, "replaces_from": 99_999_999}
+            base = Base(identity=delta.decode(found).base.identity, previous=99_999_998)
+            found = delta.encode(
+                msgspec.structs.replace(delta.decode(found), base=base, **last_number)
+            )
+        last = model_dir / "42/deltas/99999999"
+        last.mkdir()
+        (last / "delta.json").write_bytes(found)
+        why = r"^delta 99999999 of version 42 of ctr has the last number .* remove /.*/99999999$"
+        with pytest.raises(Conflict, match=why):
+            publisher.delta().publish()
+        assert [path.name for path in last.iterdir()] == ["delta.json"]
+        shutil.rmtree(last)
+        assert publisher.delta().publish() == 2
 
 
 def test_deltas_of_another_base_are_not_gone_on_with(model_dir: Path) -> None:
