@@ -94,7 +94,8 @@ class Changes:
             if dim is None:
                 raise InvalidInput(
                     f"table {name!r}: only deletes, and how many numbers its rows have is said "
-                    "nowhere: the version's manifest.json lists no such table"
+                    "nowhere: the version's manifest.json lists no such table. One that the graph "
+                    "indexes by row number has no deletes"
                 )
             if dims.get(name, dim) != dim:
                 raise InvalidInput(

@@ -164,7 +164,7 @@ def _publish_local(
     try:
         model_dir.mkdir(exist_ok=True)
     except FileNotFoundError:
-        raise NotFound(f"{model_dir.parent}: no such repository") from None
+        raise NotFound(f"{model_dir.parent}: no such repository: make the folder first") from None
     try:
         with Staging(model_dir) as staging:
             document = gather(staging, model)

@@ -12,9 +12,10 @@ import pytest
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
+import anabranch_publish
 from anabranch_publish import PublishedVersion, Rows, publish_version
 from anabranch_publish.staging import Staging
-from anabranch_wire import manifest
+from anabranch_wire import errors, manifest
 from anabranch_wire.errors import Conflict, InvalidInput, NotFound
 from anabranch_wire.manifest import Manifest
 
@@ -200,7 +201,7 @@ def test_two_files_of_one_name_are_refused(
 def test_names_and_places_are_checked(tmp_path: Path, model_onnx: Path) -> None:
     with pytest.raises(InvalidInput, match="model name"):
         publish_version(tmp_path / "-ctr", model_onnx)
-    with pytest.raises(NotFound, match="no such repository"):
+    with pytest.raises(NotFound, match="no such repository: make the folder first"):
         publish_version(tmp_path / "none" / "ctr", model_onnx)
     with pytest.raises(NotFound, match=r"none\.onnx: no such file"):
         publish_version(tmp_path / "ctr", tmp_path / "none.onnx")
@@ -413,3 +414,16 @@ def test_a_refused_version_leaves_what_is_published(tmp_path: Path) -> None:
         publish_version(repository / "ctr", tmp_path / "missing.onnx")
 
     assert [path.name for path in (repository / "ctr").iterdir()] == ["1"]
+
+
+def test_the_errors_that_are_raised_can_be_caught_by_their_names_here() -> None:
+    for name in (
+        "AnabranchError",
+        "Conflict",
+        "Corrupt",
+        "InvalidInput",
+        "NotFound",
+        "Unsupported",
+    ):
+        assert getattr(anabranch_publish, name) is getattr(errors, name)
+        assert name in anabranch_publish.__all__
