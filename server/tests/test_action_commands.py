@@ -78,6 +78,18 @@ def test_an_action_is_carried_out(
     assert said == ""
 
 
+@pytest.mark.parametrize("words", [["reload"], ["reload", "--json"]])
+def test_a_reload_of_a_held_model_says_that_it_is_held(
+    administration: MemoryAdministration, ports: AdminPorts, words: list[str]
+) -> None:
+    administration.known["ctr"] = model_view("ctr", 42, pinned="42+5")
+
+    said = run(ports, *words)[1]
+
+    assert said.startswith("anabranch: ctr is held at 42+5: ")
+    assert "anabranch unpin" in said
+
+
 def test_json_is_the_operation(ports: AdminPorts) -> None:
     operation = json.loads(run(ports, "reload", "--json")[0])
 

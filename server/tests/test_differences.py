@@ -106,6 +106,21 @@ def test_a_server_is_asked(model: Path) -> None:
     assert (missing.returncode, "404" in missing.stderr) == (1, True)
 
 
+def test_whose_server_lacks_files_is_told_to_name_the_url() -> None:
+    administration = MemoryAdministration({"ctr": model_view("ctr", 42)})
+
+    async def lacks(*_: object) -> DifferenceView:
+        raise NotFound("model.onnx: no such file")
+
+    administration.diff = lacks  # type: ignore[method-assign]
+    with admin_ports(administration) as ports:
+        done = anabranch("ctr", "41", "42", "--admin", ports.url)
+
+    assert done.returncode == 1
+    assert "model.onnx: no such file (HTTP 404): " in done.stderr
+    assert "anabranch diff URL/ctr 41 42" in done.stderr
+
+
 def test_a_process_compares_for_the_admin_port(model: Path) -> None:
     found = asyncio.run(Comparer().compare(model, "1", "2"))
 

@@ -95,6 +95,16 @@ def test_what_is_not_there_fails(tmp_path: Path) -> None:
     assert "no such folder" in done.stderr
 
 
+@pytest.mark.parametrize("words", [["inspect"], ["verify"], ["rows", "t", "1"]])
+def test_places_are_of_this_machine(model: Path, words: list[str]) -> None:
+    command, *rest = words
+    done = anabranch(command, "s3://bucket/ctr/1", *rest)
+    assert done.returncode == 2
+    said = " ".join(done.stderr.replace("│", " ").split())  # it is wrapped in a box
+    assert "s3://bucket/ctr/1: expected a folder or file of this machine" in said
+    assert "no such" not in anabranch(command, f"file://{model}/1", *rest).stderr
+
+
 def test_rows_are_shown_as_json_negative_keys_too(model: Path) -> None:
     done = anabranch("rows", model, "t", "5", "-1", "4", "--json")
     assert (done.returncode, done.stderr) == (0, "")

@@ -104,10 +104,20 @@ def test_deltas_are_merged_and_replaced(model_dir: Path) -> None:
     assert published(model_dir, 4)[0].replaces_from == 2
 
 
+def test_an_attempt_is_published_once(model_dir: Path) -> None:
+    np.savez("rows.npz", keys=[1], values=np.ones((1, 2), np.float32))
+    for attempt, sequence in (("a" * 16, 1), ("a" * 16, 1), ("b" * 16, 2)):
+        told = ["--version", "42", "--table", "t=rows.npz", "--attempt", attempt, "--json"]
+        assert json.loads(run("publish-delta", "ctr", *told)[1])["sequence"] == sequence
+    assert published(model_dir, 2)[0].attempt == "b" * 16
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["--version", "43"], 1, "there is no version 43"),
+        (["--version", "42"], 2, "nothing to publish: say what has changed"),
+        (["--version", "42", "--complete"], 2, "nothing to publish"),
+        (["--version", "43", "--step", "1"], 1, "there is no version 43"),
         (["--version", "42", "--table", "t"], 2, "--table t: expected NAME=FILE"),
         (["--version", "42", "--table", "=x.npz"], 2, "--table =x.npz: expected NAME=FILE"),
         (["--version", "42", "--delete", "t=a", "--delete", "t=b"], 2, "--delete t: is there twi"),
@@ -130,8 +140,19 @@ def test_deltas_are_merged_and_replaced(model_dir: Path) -> None:
         (["--version", "42", "--dense", "bf16.safetensors"], 2, "w is bf16; weights have the ty"),
         (["--version", "42", "--compact", "--step", "1"], 2, "--compact merges what is published"),
         (["--version", "42", "--compact"], 2, "there is nothing to merge"),
-        (["--version", "42", "--replaces-from", "3"], 2, "replaces_from 3: expected 1 to 1"),
-        (["--version", "42", "--notify", "h:1"], 2, "expected http://HOST:PORT of an admin port"),
+        (["--version", "42", "--step", "1", "--attempt", "x"], 2, "expected 16 of 0-9 a-f"),
+        (["--version", "42", "--compact", "--attempt", "0" * 16], 2, "--compact merges what is"),
+        (["--version", "42", "--delete", "v=gone.npy"], 2, "indexes by row number has no deletes"),
+        (
+            ["--version", "42", "--step", "1", "--replaces-from", "3"],
+            2,
+            "replaces_from 3: expected 1 to 1",
+        ),
+        (
+            ["--version", "42", "--step", "1", "--notify", "h:1"],
+            2,
+            "expected http://HOST:PORT of an admin port",
+        ),
     ],
 )
 def test_what_is_refused(model_dir: Path, arguments: list[str], code: int, said: str) -> None:
@@ -142,6 +163,7 @@ def test_what_is_refused(model_dir: Path, arguments: list[str], code: int, said:
     np.savez("both.npz", keys=[1], values=one, deleted=[1])
     np.savez("nan.npz", keys=[1], values=one * np.nan)
     np.savez("wide.npz", keys=[1], values=np.ones((1, 3), np.float32))
+    np.save("gone.npy", [1])
     np.savez("real.npz", keys=[1.5], values=one)
     bits = Tensor("BF16", (1,), (np.ones(1, np.uint16),))
     write(model_dir.parent, "bf16.safetensors", {"w": bits})
@@ -158,7 +180,8 @@ def test_versions_are_published_to_urls_too(tmp_path: Path) -> None:
     onnx = str(scale_model(tmp_path / "trained").path)
     code, said, _ = run("publish", "memory://of-a-command/ctr", onnx)
     assert (code, "at memory://of-a-command/ctr/1 (" in said) == (0, True)
-    code, said, _ = run("publish-delta", "memory://of-a-command/ctr", "--version", "1", "--json")
+    told = ["--version", "1", "--step", "1", "--json"]
+    code, said, _ = run("publish-delta", "memory://of-a-command/ctr", *told)
     assert (code, json.loads(said)["sequence"]) == (0, 1)
     (tmp_path / "repository").mkdir()
     code, said, _ = run("publish", f"file://{tmp_path}/repository/ctr", onnx)

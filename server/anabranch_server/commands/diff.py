@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["diff"]
 
+_NOT_FOUND: Final = 404
 _WAIT_S: Final = 330.0
 """A little more than a server takes at most."""
 
@@ -79,9 +80,14 @@ def _asked(admin: str, places: Sequence[str]) -> "DifferenceView":
     name = quote(model[0] if model else only_model(admin), safe="")
     query = urlencode({"a": before, "b": after})
     place = f"/admin/v1/models/{name}/diff?{query}"
-    shown = check_admin(admin, call(admin, place, timeout_s=_WAIT_S)).value
+    answer = call(admin, place, timeout_s=_WAIT_S)
+    if answer.status == _NOT_FOUND and "no such file" in answer.error:
+        fail(
+            f"{answer.error}: where the server's repository is a URL, it has not all files of "
+            f"every version; name the URL instead: anabranch diff URL/{name} {before} {after}"
+        )
     try:
-        return msgspec.convert(shown, DifferenceView)
+        return msgspec.convert(check_admin(admin, answer).value, DifferenceView)
     except msgspec.ValidationError:
         fail(f"{admin} does not answer as an anabranch server does")
 

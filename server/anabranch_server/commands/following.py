@@ -52,6 +52,8 @@ def carry_out(
     if as_json:
         print_json(operation, compact=True)
     _conclude(operation, begun_only=not wait_s, quiet=as_json)
+    if action == "reload" and operation["state"] == "DONE":
+        _say_if_held(admin, name)
 
 
 def only_model(admin: str) -> str:
@@ -125,6 +127,14 @@ def _conclude(operation: Mapping[str, object], *, begun_only: bool, quiet: bool)
             print(f"{about}: begun as {operation['id']}")
     else:
         fail(f"{about}: {operation['error'] or str(state).lower()}")
+
+
+def _say_if_held(admin: str, name: str) -> None:
+    """Say so where a rollback holds a model: what is newer was looked at in vain."""
+    value = call(admin, f"/admin/v1/models/{quote(name, safe='')}").value
+    held = value.get("pinned") if isinstance(value, dict) else None
+    if held is not None:
+        say(f"{name} is held at {held}: versions and deltas after it wait for `anabranch unpin`")
 
 
 def _seconds(operation: Mapping[str, object]) -> float:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
+from anabranch_server.commands.local_places import local_place
+
 if TYPE_CHECKING:
     from anabranch_model_store.inspection import ModelFacts
     from anabranch_model_store.serving_yaml import VersionPolicy
@@ -20,7 +22,11 @@ _SLOTS: Final = 4
 def inspect(
     place: Annotated[
         Path,
-        typer.Argument(metavar="DIR|SEGMENT", help="Folder of a model or version, or a .seg file."),
+        typer.Argument(
+            metavar="DIR|SEGMENT",
+            help="Folder of a model or version, or a .seg file.",
+            parser=local_place,
+        ),
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:

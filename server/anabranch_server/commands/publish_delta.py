@@ -61,6 +61,14 @@ def publish_delta(
             min=1, help="It holds all of the deltas from that one on.", show_default="only itself"
         ),
     ] = None,
+    attempt: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT",
+            help="16 hexadecimal digits: a delta of that attempt is published once.",
+            show_default="new ones",
+        ),
+    ] = None,
     compact: Annotated[
         bool,
         typer.Option(
@@ -81,8 +89,15 @@ def publish_delta(
 
     begun = time.monotonic()
     told = (table, delete, dense, items, golden, step, event_time)
-    if compact and (complete or any(one not in (None, []) for one in told)):
+    is_told = any(one not in (None, []) for one in told)
+    if compact and (complete or attempt is not None or is_told):
         fail("--compact merges what is published: it takes no contents of its own", code=2)
+    if not compact and not is_told:
+        fail(
+            "nothing to publish: say what has changed by --table, --delete, --dense or --items, "
+            "or how far training was by --step or --event-time",
+            code=2,
+        )
     try:
         with Publisher(model, version, notify=notify or ()) as publisher:
             if compact:
@@ -95,6 +110,7 @@ def publish_delta(
                     golden=golden or (),
                     item_tables=named(items or (), "--items"),
                     replaces_from=replaces_from,
+                    attempt=attempt,
                 )
                 tables = named(table or (), "--table")
                 deletes = named(delete or (), "--delete")

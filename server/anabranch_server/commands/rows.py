@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from anabranch_server.commands.local_places import local_place
+
 if TYPE_CHECKING:
     from anabranch_model_store.inspection import FoundRow
 
@@ -17,7 +19,12 @@ _SHOWN: Final = 8
 
 def rows(
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Folder of a version, or of a model: its newest.")
+        Path,
+        typer.Argument(
+            metavar="DIR",
+            help="Folder of a version, or of a model: its newest.",
+            parser=local_place,
+        ),
     ],
     table: Annotated[str, typer.Argument(metavar="TABLE", help="Name or alias of the table.")],
     keys: Annotated[

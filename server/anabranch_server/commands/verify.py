@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from anabranch_server.commands.local_places import local_place
+
 if TYPE_CHECKING:
     from anabranch_model_store.verification import Verification
 
@@ -13,7 +15,9 @@ __all__ = ["verify"]
 
 
 def verify(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a version.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Folder of a version.", parser=local_place)
+    ],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Check a version: its files against the manifest, checksums, and its plan against its graphs.
