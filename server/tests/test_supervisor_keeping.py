@@ -1,8 +1,10 @@
 """Models kept at what they should serve, over a folder, without processes."""
 
 import asyncio
+import errno
 import json
 import logging
+import os
 import shutil
 from pathlib import Path
 
@@ -355,6 +357,29 @@ async def test_a_decision_that_cannot_be_written_changes_nothing(
         assert server.admin.model("m").pinned is None
         with pytest.raises(Unavailable):
             await server.admin.set_labels("m", {"x": 1})
+
+
+@on_loop
+async def test_a_full_state_dir_is_counted_as_a_full_disk(
+    root: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_version(root / "m", 1)
+    async with kept_server(root, state) as server:
+
+        def refuse(descriptor: int) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        write_version(root / "m", 2)
+        with monkeypatch.context() as full:
+            full.setattr(os, "fsync", refuse)
+            await server.look()
+        error = server.admin.model("m").last_error
+        assert error is not None
+        assert (error.reason, error.error) == (
+            "disk_full",
+            "state_dir: what model 'm' is to serve cannot be written: No space left on device",
+        )
+        assert server.served() == ((1,), 1)
 
 
 # --- people -----------------------------------------------------------------------------------
