@@ -1,12 +1,18 @@
 """A repository in a real S3 server, mirrored: what appears, what goes, and what it costs."""
 
 import json
+import logging
+import re
+import shutil
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import fsspec
 import pytest
 
+from anabranch_model_store.deltas.delta_folders import read_delta
+from anabranch_model_store.deltas.faults import DeltaCorrupt
 from anabranch_model_store.repository import scan_repository
 from anabranch_model_store.sources.mirrors import Mirror
 from anabranch_model_store.sources.remote_folders import RemoteFolder
@@ -26,7 +32,7 @@ def server() -> Iterator[S3Server]:
 @pytest.fixture
 def store(server: S3Server, request: pytest.FixtureRequest) -> Iterator["Store"]:
     server.come()
-    yield Store(server, request.node.name.partition("[")[0])
+    yield Store(server, re.sub(r"\W+", "-", request.node.name))
     server.come()
 
 
@@ -289,3 +295,184 @@ def test_servers_that_share_a_cache_mirror_once(store: Store, tmp_path: Path) ->
     assert second.look()
     assert len(paths(tmp_path / "mirror")) == 2
     assert not first.look()
+
+
+class Faulty(RemoteFolder):
+    """A store that does not send some objects, or not all of them."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url, {})
+        self.refused: set[str] = set()
+        self.sent: dict[str, bytes | None] = {}
+
+    def read(self, path: str, max_bytes: int) -> bytes | None:
+        if path in self.refused:
+            raise Unavailable(f"{path}: AccessDenied")
+        return self.sent[path] if path in self.sent else super().read(path, max_bytes)
+
+
+def delta_path(number: int, place: str = "ctr/1") -> str:
+    return f"{place}/deltas/{number:08}/delta.json"
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_deltas_that_are_published_anew_under_their_numbers_are_seen(
+    store: Store, tmp_path: Path, restarts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("anabranch_model_store.sources.mirrors._AHEAD", 2)
+    monkeypatch.setattr("anabranch_model_store.sources.mirrors._COMPARED", 2)
+    store.put("ctr/1/manifest.json", MANIFEST)
+    for number in range(1, 8):
+        store.put_delta(tmp_path, number)
+    clock = Clock()
+    mirrored = mirror(store, tmp_path / "mirror", now_s=clock)
+    mirrored.look()
+    repaired = json.dumps({"repaired": True}).encode()
+    for number in (1, 4, 7):
+        store.remove(f"ctr/1/deltas/{number:08}")
+        store.put(delta_path(number), repaired)
+    if restarts:
+        mirrored.close()
+        mirrored = mirror(store, tmp_path / "mirror", now_s=clock)
+
+    seen = []
+    for _ in range(3):
+        clock.now_s += 60.0
+        changed = mirrored.look()
+        held = [
+            n for n in (1, 4, 7) if (tmp_path / "mirror" / delta_path(n)).read_bytes() == repaired
+        ]
+        seen.append((changed, held))
+
+    assert seen == [(True, [1, 7]), (True, [1, 4, 7]), (False, [1, 4, 7])]
+
+
+def test_an_object_that_is_refused_keeps_nothing_else_back_and_is_said_once(
+    store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for place in ("ctr/1", "cvr/1"):
+        store.put(f"{place}/manifest.json", MANIFEST)
+    remote = Faulty(store.url)
+    mirrored = Mirror(remote, tmp_path / "mirror")
+    mirrored.look()
+    for number in (1, 2):
+        store.put_delta(tmp_path, number)
+    store.put_delta(tmp_path, 1, "cvr/1")
+    store.put("ctr/2/manifest.json", MANIFEST)
+    store.put("ctr/3/manifest.json", MANIFEST)
+    remote.refused = {delta_path(1), "ctr/3/manifest.json"}
+
+    with caplog.at_level(logging.ERROR):
+        looks = [mirrored.look() for _ in range(3)]
+
+    assert looks == [True, False, False]
+    assert (tmp_path / "mirror" / delta_path(1, "cvr/1")).exists()
+    assert (tmp_path / "mirror" / "ctr/2/manifest.json").exists()
+    assert sorted(one.getMessage().partition(":")[0] for one in caplog.records) == sorted(
+        remote.refused
+    )
+    remote.refused = set()
+    with caplog.at_level(logging.INFO):
+        while mirrored.look():
+            pass
+    assert sum(one.getMessage().endswith("can be read again") for one in caplog.records) == 2
+    assert "ctr/3/manifest.json" in paths(tmp_path / "mirror")
+    assert {delta_path(1), delta_path(2)} <= set(paths(tmp_path / "mirror"))
+
+
+def test_a_store_that_refuses_every_object_is_at_fault(store: Store, tmp_path: Path) -> None:
+    store.put("ctr/1/manifest.json", MANIFEST)
+    remote = Faulty(store.url)
+    remote.refused = {"ctr/1/manifest.json"}
+    with pytest.raises(Unavailable, match="AccessDenied"):
+        Mirror(remote, tmp_path / "mirror").look()
+
+
+@pytest.mark.parametrize("data", [b"[" * 300_000, b" " * (16 * 1024 * 1024 + 1)])
+def test_a_delta_that_nobody_can_decode_is_a_fault_of_its_version_until_it_is_mended(
+    store: Store, tmp_path: Path, data: bytes
+) -> None:
+    for place in ("ctr/1", "cvr/1"):
+        store.put(f"{place}/manifest.json", MANIFEST)
+    clock = Clock()
+    mirrored = mirror(store, tmp_path / "mirror", now_s=clock)
+    mirrored.look()
+    store.put(delta_path(1), data)
+    store.put_delta(tmp_path, 1, "cvr/1")
+
+    assert mirrored.look()
+    assert not mirrored.look()
+
+    assert (tmp_path / "mirror" / delta_path(1, "cvr/1")).exists()
+    with pytest.raises(DeltaCorrupt):
+        read_delta(tmp_path / "mirror" / "ctr" / "1", 1)
+    store.put_delta(tmp_path, 1)
+    clock.now_s += 60.0
+    assert mirrored.look()
+    assert read_delta(tmp_path / "mirror" / "ctr" / "1", 1)
+
+
+@pytest.mark.parametrize("file", ["serving.yaml", "model.yaml"])
+@pytest.mark.parametrize("sent", [None, b"", b"form", "refused"])
+def test_a_new_model_waits_for_settings_that_are_sent_whole(
+    store: Store, tmp_path: Path, file: str, sent: bytes | str | None
+) -> None:
+    path = f"ctr/{file}"
+    store.put("ctr/1/manifest.json", MANIFEST)
+    remote = Faulty(store.url)
+    store.put(path, b"format: 1\n# another\n")
+    if sent == "refused":
+        remote.refused = {path}
+    else:
+        remote.sent = {path: sent}  # type: ignore[dict-item]
+
+    mirrored = Mirror(remote, tmp_path / "new")
+    with pytest.raises(Unavailable) if sent == "refused" else nullcontext():
+        mirrored.look()
+    assert paths(tmp_path / "new") == []  # a model that is new does not come without them
+    remote.refused, remote.sent = set(), {}
+    assert mirrored.look()
+    assert (tmp_path / "new" / path).read_bytes() == b"format: 1\n# another\n"
+
+
+def test_settings_of_a_served_model_stay_while_new_ones_cannot_be_read(
+    store: Store, tmp_path: Path
+) -> None:
+    store.put("ctr/1/manifest.json", MANIFEST)
+    store.put("ctr/serving.yaml", b"format: 1\n")
+    remote = Faulty(store.url)
+    mirrored = Mirror(remote, tmp_path / "mirror")
+    mirrored.look()
+    store.put("ctr/serving.yaml", b"format: 1\n# another\n")
+    store.put("ctr/model.yaml", b"format: 1\n")
+    store.put_delta(tmp_path, 1)
+    remote.sent = {"ctr/serving.yaml": b"form", "ctr/model.yaml": None}
+
+    assert mirrored.look()
+
+    settings = tmp_path / "mirror" / "ctr" / "serving.yaml"
+    assert settings.read_bytes() == b"format: 1\n"
+    assert delta_path(1) in paths(tmp_path / "mirror")
+    remote.sent = {}
+    assert mirrored.look()
+    assert settings.read_bytes() == b"format: 1\n# another\n"
+    assert "ctr/model.yaml" in paths(tmp_path / "mirror")
+
+
+@pytest.mark.parametrize("gone", [".", "ctr", "ctr/1", "ctr/1/deltas"])
+def test_a_cache_folder_that_is_emptied_fills_again(
+    store: Store, tmp_path: Path, gone: str
+) -> None:
+    store.put("ctr/1/manifest.json", MANIFEST)
+    store.put_delta(tmp_path, 1)
+    clock = Clock()
+    mirrored = mirror(store, tmp_path / "mirror", now_s=clock)
+    mirrored.look()
+    shutil.rmtree(tmp_path / "mirror" / gone)
+    store.put_delta(tmp_path, 2)
+
+    assert mirrored.look()
+    clock.now_s += 60.0
+    mirrored.look()
+
+    assert paths(tmp_path / "mirror") == [delta_path(1), delta_path(2), "ctr/1/manifest.json"]

@@ -2,17 +2,19 @@
 
 A look lists the models and each model's folder, and asks for the next delta of the newest version
 of each and of one other version. Versions and deltas are listed whole at the first look and then
-now and then: that finds what was taken away, and what was published beyond a gap.
+now and then: that finds what was taken away, what was published beyond a gap, and which of the
+deltas were published anew. What cannot be read keeps back nothing else.
 """
 
-import json
 import time
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from anabranch_model_store.sources.remote_folders import Entry, RemoteFolder
+from anabranch_model_store.sources.documents import RemoteDocuments, Unread, is_whole
+from anabranch_model_store.sources.remote_folders import RemoteFolder
 from anabranch_model_store.sources.skeletons import Skeleton
 from anabranch_wire import delta, manifest
 from anabranch_wire.errors import InvalidInput, TooLarge, Unavailable
@@ -21,7 +23,9 @@ from anabranch_wire.names import check_model_name, is_version
 __all__ = ["Mirror"]
 
 _BESIDE: Final[tuple[str, ...]] = ("serving.yaml", "model.yaml")
-_MAX_BYTES: Final = 64 * 1024 * 1024
+_MAX_BYTES: Final = 16 * 1024 * 1024
+_TOO_LARGE: Final = bytes(_MAX_BYTES + 1)
+"""Stands for a document that nobody reads to its end: whoever scans the skeleton says so."""
 _RELIST_S: Final = 60.0
 _SHARE: Final = 20
 """A whole listing takes at most one part in so many of the time."""
@@ -29,11 +33,15 @@ _WAITING: Final = 4
 """Unpublished versions of a model that a look asks for: a dead publisher leaves one for ever."""
 _AHEAD: Final = 64
 """Deltas that are read at a time where there are many."""
+_COMPARED: Final = 256
+"""Deltas before the newest that a whole listing compares with what is there, the oldest first."""
 
 
 @dataclass(slots=True)
 class _Version:
     deltas: set[int]
+    unread: set[int] = field(default_factory=set)
+    compared: int = 0
     listed_s: float | None = None
     took_s: float = 0.0
 
@@ -71,6 +79,7 @@ class Mirror:
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._remote = remote
+        self._documents = RemoteDocuments(remote)
         self._skeleton = Skeleton(root)
         self._only = None if only is None else frozenset(only)
         self._now_s = now_s
@@ -98,12 +107,15 @@ class Mirror:
             Unavailable: the store or the cache folder is not to be had, or there is nothing any
                 more where models were: a bucket that has gone is no order to serve nothing.
         """
+        if self._is_mine and not self._skeleton.is_there():
+            self.close()
         if not self._is_mine:
             self._is_mine = self._skeleton.begin()
             before = set(self._models)
             self._read()
             if not self._is_mine:
                 return before != set(self._models)
+        self._documents.begin()
         listed = self._remote.names("")
         names = [name for name, entry in listed.items() if entry.is_folder and self._wants(name)]
         if not listed:
@@ -116,7 +128,9 @@ class Mirror:
             del self._models[name]
             changed = True
         for name in sorted(names):
-            changed |= self._look_at(name)
+            with suppress(Unread):
+                changed |= self._look_at(name)
+        self._documents.end()
         return changed
 
     def _read(self) -> None:
@@ -135,12 +149,16 @@ class Mirror:
 
     def _look_at(self, name: str) -> bool:
         model = self._models.get(name) or _Model()
-        listed = self._remote.names(name)
+        listed = self._documents.names(name)
         if not listed and name in self._models:  # it went between two listings
             return False
-        texts = {file: self._text(model, name, file, listed) for file in _BESIDE if file in listed}
-        model.tags = {file: listed[file].tag for file in texts}
-        model.texts = texts
+        texts, tags = {}, {}
+        for file in _BESIDE:
+            if file in listed:
+                data, tags[file] = self._text(model, name, file, listed[file].tag)
+                if data is not None:
+                    texts[file] = data
+        model.texts, model.tags = texts, tags
         changed = self._skeleton.put_model(name, texts)
         self._models[name] = model
         numbers = {int(one) for one, entry in listed.items() if entry.is_folder and is_version(one)}
@@ -148,15 +166,35 @@ class Mirror:
             self._skeleton.remove(name, number)
             del model.versions[number]
             changed = True
+        for number in [one for one in model.versions if not self._skeleton.has(name, one)]:
+            del model.versions[number]  # somebody emptied the cache folder
         for number in sorted(numbers - model.versions.keys(), reverse=True)[:_WAITING]:
-            changed |= self._take(name, model, number)
+            with suppress(Unread):
+                changed |= self._take(name, model, number)
         return self._look_at_deltas(name, model) or changed
 
-    def _text(self, model: _Model, name: str, file: str, listed: dict[str, Entry]) -> bytes:
-        tag = listed[file].tag
+    def _text(self, model: _Model, name: str, file: str, tag: str) -> tuple[bytes | None, str]:
+        """Return a file beside the versions, and its tag.
+
+        Where it cannot be read whole that is what was known of it, and "": it is read again.
+
+        Raises:
+            Unread: it cannot be read whole, and the model is new: it may not be served so.
+        """
         if tag and model.tags.get(file) == tag:
-            return model.texts[file]
-        return self._remote.read(f"{name}/{file}", _MAX_BYTES) or b""
+            return model.texts[file], tag
+        data: bytes | None = None
+        try:
+            data = self._documents.read(f"{name}/{file}", _MAX_BYTES)
+        except TooLarge:
+            return _TOO_LARGE, tag
+        except Unread:
+            pass
+        if data is not None and len(data) >= _listed_bytes(tag):
+            return data, tag
+        if name not in self._models:
+            raise Unread
+        return self._skeleton.read(f"{name}/{file}"), ""
 
     # --- versions -------------------------------------------------------------------------------
 
@@ -168,7 +206,7 @@ class Mirror:
             return False
         version = _Version(set())
         deltas = self._listed_deltas(place, version)
-        found = self._deltas(place, sorted(deltas))
+        found = self._deltas(place, sorted(deltas), version)
         self._skeleton.put_version(name, number, text, found)
         version.deltas = set(found)
         model.versions[number] = version
@@ -181,10 +219,11 @@ class Mirror:
         model.turn += 1
         for number in [*numbers[:1], *([others[turn % len(others)]] if others else [])]:
             version = model.versions[number]
-            if self._is_due(version):
-                changed |= self._relist(name, number, version)
-            else:
-                changed |= self._probe(name, number, version)
+            with suppress(Unread):
+                if self._is_due(version):
+                    changed |= self._relist(name, number, version)
+                else:
+                    changed |= self._probe(name, number, version)
         return changed
 
     def _is_due(self, version: _Version) -> bool:
@@ -195,10 +234,12 @@ class Mirror:
 
     def _probe(self, name: str, number: int, version: _Version) -> bool:
         """Ask for the next deltas, one by one at first: mostly there is none."""
-        ahead, changed = 1, False
+        place = f"{name}/{number}"
+        ahead = 1
+        changed = self._put(name, number, sorted(version.unread - {version.next})[:_AHEAD])
         while True:
             wanted = range(version.next, version.next + ahead)
-            found = self._deltas(f"{name}/{number}", list(wanted))
+            found = self._deltas(place, list(wanted), version)
             for one in wanted:
                 if one not in found:
                     return changed
@@ -209,7 +250,7 @@ class Mirror:
 
     def _relist(self, name: str, number: int, version: _Version) -> bool:
         """Compare with all that is there."""
-        place = f"{name}/{number}"
+        place, begin_s = f"{name}/{number}", self._now_s()
         text = self._document(f"{place}/{manifest.FILE_NAME}")
         if text is None:  # it is being taken away
             self._skeleton.remove(name, number)
@@ -222,19 +263,32 @@ class Mirror:
         for one in gone:
             self._skeleton.remove(name, number, one)
             version.deltas.discard(one)
-        missing = sorted(listed - version.deltas)
-        changed = bool(gone)
-        for begin in range(0, len(missing), _AHEAD):
-            for one, data in self._deltas(place, missing[begin : begin + _AHEAD]).items():
-                self._skeleton.put_delta(name, number, one, data)
+        version.unread &= listed
+        changed = self._put(name, number, sorted(listed - version.deltas)) or bool(gone)
+        held = sorted(version.deltas)
+        newest, older = held[-_AHEAD:], held[:-_AHEAD]
+        older = [one for one in older if one > version.compared][:_COMPARED]
+        version.compared = older[-1] if len(older) == _COMPARED else 0
+        changed |= self._put(name, number, older + newest)
+        version.took_s = self._now_s() - begin_s
+        return changed
+
+    def _put(self, name: str, number: int, numbers: list[int]) -> bool:
+        """Read deltas and put those to the skeleton that it has not, or has otherwise."""
+        version, place, changed = self._models[name].versions[number], f"{name}/{number}", False
+        for begin in range(0, len(numbers), _AHEAD):
+            found = self._deltas(place, numbers[begin : begin + _AHEAD], version)
+            for one, data in found.items():
+                if data != self._skeleton.read(f"{place}/deltas/{one:08}/{delta.FILE_NAME}"):
+                    self._skeleton.put_delta(name, number, one, data)
+                    changed = True
                 version.deltas.add(one)
-                changed = True
         return changed
 
     def _listed_deltas(self, place: str, version: _Version) -> set[int]:
         """Numbers of deltas that are there, published or not."""
         begin_s = self._now_s()
-        names = self._remote.names(f"{place}/deltas")
+        names = self._documents.names(f"{place}/deltas")
         version.listed_s = self._now_s()
         version.took_s = version.listed_s - begin_s
         return {
@@ -243,24 +297,29 @@ class Mirror:
             if entry.is_folder and len(name) == 8 and name.isascii() and name.isdigit()
         } - {0}
 
-    def _deltas(self, place: str, numbers: list[int]) -> dict[int, bytes]:
-        """Return those that are published, by number, rising."""
+    def _deltas(self, place: str, numbers: list[int], version: _Version) -> dict[int, bytes]:
+        """Return those that are published, by number, rising; notes which could not be read."""
         paths = {f"{place}/deltas/{one:08}/{delta.FILE_NAME}": one for one in numbers}
-        found = self._remote.read_many(list(paths), _MAX_BYTES)
-        return {paths[path]: data for path, data in found.items() if _is_whole(data)}
+        found: dict[int, bytes] = {}
+        version.unread.difference_update(numbers)
+        for path, data in self._documents.read_many(list(paths), _MAX_BYTES).items():
+            if isinstance(data, Unread):
+                version.unread.add(paths[path])
+            elif isinstance(data, TooLarge):
+                found[paths[path]] = _TOO_LARGE
+            elif data is not None and is_whole(data):
+                found[paths[path]] = data
+        return found
 
     def _document(self, path: str) -> bytes | None:
         try:
-            data = self._remote.read(path, _MAX_BYTES)
+            data = self._documents.read(path)
         except TooLarge:  # nobody would read it
             return None
-        return data if data is not None and _is_whole(data) else None
+        return data if data is not None and is_whole(data) else None
 
 
-def _is_whole(data: bytes) -> bool:
-    """Whether a document is there to its end: not every store shows files only when they are."""
-    try:
-        json.loads(data)
-    except ValueError:
-        return False
-    return True
+def _listed_bytes(tag: str) -> int:
+    """Return the size that a listing tells, which is the last word of a tag; 0 for none."""
+    size = tag.rpartition(" ")[2]
+    return int(size) if size.isascii() and size.isdigit() else 0

@@ -55,6 +55,7 @@ class Skeleton:
         if self._lock >= 0:
             return True
         with _writing():
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
             lock = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -72,6 +73,17 @@ class Skeleton:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
+
+    def is_there(self) -> bool:
+        """Whether the folder that this writes is still the one at its path."""
+        try:
+            return self._lock >= 0 and os.path.samestat(os.fstat(self._lock), self.root.stat())
+        except OSError:
+            return False
+
+    def has(self, model: str, version: int) -> bool:
+        """Whether a version is there."""
+        return (self.root / model / str(version) / manifest.FILE_NAME).is_file()
 
     def models(self) -> dict[str, dict[int, set[int]]]:
         """Return what is there: model -> version -> numbers of its deltas."""
@@ -172,7 +184,7 @@ def _write_delta(version: Path, number: int, data: bytes) -> None:
     for left in (making, target):
         if left.exists():
             _remove(left)
-    making.mkdir()
+    making.mkdir(parents=True)
     (making / delta.FILE_NAME).write_bytes(data)
     making.rename(target)
 

@@ -1,0 +1,144 @@
+"""Documents of a remote repository, one of which may be out of order while the others are not.
+
+What cannot be read is said once, until it can be read again, and is not taken for missing.
+"""
+
+import json
+import logging
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from anabranch_model_store.sources.remote_folders import Entry, RemoteFolder
+from anabranch_wire.errors import TooLarge, Unavailable
+
+__all__ = ["MAX_BYTES", "RemoteDocuments", "Unread", "is_whole"]
+
+_log = logging.getLogger(__name__)
+
+MAX_BYTES: Final = 64 * 1024 * 1024
+_PARALLEL: Final = 16
+
+
+class Unread(Exception):
+    """Something could not be read or listed; it has been said."""
+
+
+class RemoteDocuments:
+    """Reads documents and listings of one repository. Belongs to one thread at a time.
+
+    Args:
+        remote: the repository.
+    """
+
+    def __init__(self, remote: RemoteFolder) -> None:
+        self._remote = remote
+        self._faults: set[str] = set()
+        self._answered = 0
+        self._first: str | None = None
+
+    def begin(self) -> None:
+        """Begin a look."""
+        self._answered, self._first = 0, None
+
+    def end(self) -> None:
+        """End a look.
+
+        Raises:
+            Unavailable: documents were asked for and none could be read: the store is at fault.
+        """
+        if self._first is not None and not self._answered:
+            raise Unavailable(self._first)
+
+    def names(self, path: str) -> dict[str, Entry]:
+        """Return what lies in a folder, by name.
+
+        Raises:
+            Unread: it cannot be listed.
+            Unavailable: neither can the repository.
+        """
+        try:
+            found = self._remote.names(path)
+        except Unavailable as error:
+            raise self._noted(path, error) from None
+        self._mended(path)
+        return found
+
+    def read(self, path: str, max_bytes: int = MAX_BYTES) -> bytes | None:
+        """Return a document; None where there is none.
+
+        Raises:
+            TooLarge: it has more than `max_bytes`.
+            Unread: it cannot be read.
+            Unavailable: the repository cannot be listed either.
+        """
+        found = self.read_many([path], max_bytes)[path]
+        if isinstance(found, Unread | TooLarge):
+            raise found
+        return found
+
+    def read_many(
+        self, paths: Sequence[str], max_bytes: int
+    ) -> dict[str, bytes | Unread | TooLarge | None]:
+        """Return documents by path, several read at a time, or what `read` raises for each.
+
+        Raises:
+            Unavailable: the repository cannot be listed, and one of them cannot be read.
+        """
+        if not paths:
+            return {}
+
+        def one(path: str) -> bytes | TooLarge | Unavailable | None:
+            try:
+                return self._remote.read(path, max_bytes)
+            except (TooLarge, Unavailable) as error:
+                return error
+
+        with ThreadPoolExecutor(min(_PARALLEL, len(paths))) as pool:
+            read = dict(zip(paths, pool.map(one, paths), strict=True))
+        found: dict[str, bytes | Unread | TooLarge | None] = {}
+        is_asked = False
+        for path, data in read.items():
+            if isinstance(data, Unavailable):
+                found[path] = self._noted(path, data, is_asked=is_asked)
+                is_asked = True
+            else:
+                self._answered += 1
+                self._mended(path)
+                found[path] = data
+        return found
+
+    def _noted(self, path: str, error: Unavailable, *, is_asked: bool = False) -> Unread:
+        """Say what cannot be read, if the store is there at all."""
+        if not is_asked:
+            self._remote.names("")
+        if self._first is None:
+            self._first = error.message
+        if path not in self._faults:
+            self._faults.add(path)
+            _log.error(
+                "%s; what was mirrored of it stays",
+                error.message,
+                extra={"event": "repository_unreadable", "model": path.partition("/")[0]},
+            )
+        return Unread(error.message)
+
+    def _mended(self, path: str) -> None:
+        if path in self._faults:
+            self._faults.discard(path)
+            _log.info(
+                "%s: can be read again",
+                path,
+                extra={"event": "repository_readable", "model": path.partition("/")[0]},
+            )
+
+
+def is_whole(data: bytes) -> bool:
+    """Whether a document is there to its end: not every store shows files only when they are."""
+    try:
+        json.loads(data)
+    except RecursionError:  # whoever decodes it says so
+        return True
+    except ValueError:
+        return False
+    return True
