@@ -364,6 +364,19 @@ def test_a_bad_cumulative_delta_is_told_of_also_where_what_it_replaces_is_bad(sh
     refused(shop.apply(3, found.target), 2, "unknown_table", Conflict, "'nothing'")
 
 
+def test_of_deltas_that_are_tried_together_the_first_bad_one_is_told(shop: Shop) -> None:
+    for number in range(1, 6):
+        shop.writer.write(number, emb({number: [1, 1]}))
+    shop.writer.write(6, emb({6: [1, 1]}), dense={"nothing": np.ones(3, np.float32)})
+    for number in range(7, 10):
+        shop.writer.write(number, emb({number: [1, 1]}))
+
+    found = shop.apply(9)
+
+    assert found.target.snapshot.delta == 5
+    refused(found, 6, "unknown_table", Conflict, "'nothing'")
+
+
 def test_a_bad_cumulative_delta_is_told_of_rather_than_the_gap_that_it_bridges(shop: Shop) -> None:
     shop.writer.write(1, emb({1: [1, 1]}))
     shop.writer.write(3, emb({1: [3, np.nan]}), replaces_from=1)

@@ -27,7 +27,7 @@ from anabranch_publish import Rows, publish_version
 from anabranch_runtime.backends.ort_runner import OrtModelRunner
 from anabranch_runtime.models import DenseModel
 from anabranch_testing.delta_targets import Arrays, DeltaShop, answers, patched, row_changes
-from anabranch_testing.written_deltas import DeltaWriter
+from anabranch_testing.written_deltas import DeltaWriter, RowsWritten
 from anabranch_wire.errors import InvalidInput, Unavailable
 
 RANK = """rank (int64[N] item, float[N, 10] x) => (float[N, 1] score)
@@ -358,6 +358,24 @@ def test_deltas_are_not_to_blame_for_a_graph_that_has_gone(shop: DeltaShop, yaml
     assert lost.name in found.fault.error.message
     (shop.root / "kept.onnx").rename(lost)
     assert apply_deltas(target, 1, LocalOrigin(), caches).target.snapshot.delta == 1
+
+
+def test_deltas_that_are_tried_together_are_not_to_blame_for_the_one_before(
+    shop: DeltaShop,
+) -> None:
+    target = publish(shop, RANK, weights(), WHOLE)
+    target = replace(target, identity="sha256:" + "5b" * 32)
+    writer = DeltaWriter(target.folder, target.identity)
+    for number, key in enumerate((1, 50, 2, 3), start=1):
+        row = np.ones((1, 6), np.float32)
+        writer.write(number, RowsWritten("items", [key], row))
+    caches = DeltaCaches(shop.root / "cache", RunCache(shop.root / "cache" / "runs", 1 << 30))
+
+    found = apply_deltas(target, 4, LocalOrigin(), caches)
+
+    assert found.target.snapshot.delta == 1
+    assert found.fault is not None
+    assert found.fault.error.message.startswith("delta 2: table 'items': key 50")
 
 
 def test_nothing_is_left_behind_while_graphs_are_made(shop: DeltaShop) -> None:

@@ -4,7 +4,7 @@ What is at fault is found before anything is changed, and deltas are applied up 
 runs; whatever else deltas bring goes to `further_changes`, which is imported where it is needed.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal
@@ -59,8 +59,8 @@ class AppliedDeltas:
         deletes: rows that they take out.
         bytes: of their files, as far as they were read.
         notes: what an operator should know, in words.
-        fault: why they lead no further; of several that are in the way it is the newest one's, for
-            that is what would have led past the others. None where nothing is left.
+        fault: why they lead no further: of the next one, or of the newest cumulative one that would
+            have led past it. None where nothing is left.
     """
 
     target: DeltaTarget
@@ -101,10 +101,12 @@ def apply_deltas(
         raise Unavailable(f"its rows cannot be opened: {error.strerror or error}") from None
     if upto <= target.snapshot.delta:
         return AppliedDeltas(target)
+    refused: list[Delta] = []
     while True:
         attempt = _Attempt(target, published, tables, caches, on_phase)
         try:
             reached = attempt.reach(upto)
+            attempt.fault = _of_way_past(attempt.fault, refused, published.faults)
             if reached == target.snapshot.delta:
                 return AppliedDeltas(target, fault=attempt.fault)
             return attempt.result(reached)
@@ -115,7 +117,19 @@ def apply_deltas(
                 return AppliedDeltas(target, fault=fault)
             if stop.is_final:
                 return AppliedDeltas(target, fault=stop.fault)
+            if (delta := published.header(stop.fault.sequence)) is not None:
+                refused.append(delta)
             published.faults[stop.fault.sequence] = stop.fault  # and begin again without it
+
+
+def _of_way_past(
+    fault: Fault | None, refused: Iterable[Delta], faults: Mapping[int, Fault]
+) -> Fault | None:
+    """Return why the newest delta that would have led past one that is at fault does not."""
+    if fault is None:
+        return None
+    past = [one.sequence for one in refused if one.replaces_from <= fault.sequence <= one.sequence]
+    return faults[max(past)] if past else fault
 
 
 class _Attempt:
@@ -154,9 +168,8 @@ class _Attempt:
         chain = self._published.chain(reached, upto)
         if chain.missing is not None:
             last = chain.deltas[-1] if chain.deltas else reached
-            faults = self._published.faults
-            newest = max((one for one in faults if one >= chain.missing), default=None)
-            self.fault = gap(chain.missing, last) if newest is None else faults[newest]
+            known = self._published.faults.get(chain.missing)
+            self.fault = known or gap(chain.missing, last)
         if chain.deltas:
             self._on_phase("verifying")
         for sequence in chain.deltas:
