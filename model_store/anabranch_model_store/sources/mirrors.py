@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from anabranch_model_store.sources.documents import RemoteDocuments, Unread, is_whole
-from anabranch_model_store.sources.remote_folders import RemoteFolder
+from anabranch_model_store.sources.remote_folders import Entry, RemoteFolder
 from anabranch_model_store.sources.skeletons import Skeleton
 from anabranch_wire import delta, manifest
 from anabranch_wire.errors import InvalidInput, TooLarge, Unavailable
@@ -24,8 +24,6 @@ __all__ = ["Mirror"]
 
 _BESIDE: Final[tuple[str, ...]] = ("serving.yaml", "model.yaml")
 _MAX_BYTES: Final = 16 * 1024 * 1024
-_TOO_LARGE: Final = bytes(_MAX_BYTES + 1)
-"""Stands for a document that nobody reads to its end: whoever scans the skeleton says so."""
 _RELIST_S: Final = 60.0
 _SHARE: Final = 20
 """A whole listing takes at most one part in so many of the time."""
@@ -155,7 +153,7 @@ class Mirror:
         texts, tags = {}, {}
         for file in _BESIDE:
             if file in listed:
-                data, tags[file] = self._text(model, name, file, listed[file].tag)
+                data, tags[file] = self._text(model, name, file, listed[file])
                 if data is not None:
                     texts[file] = data
         model.texts, model.tags = texts, tags
@@ -173,7 +171,7 @@ class Mirror:
                 changed |= self._take(name, model, number)
         return self._look_at_deltas(name, model) or changed
 
-    def _text(self, model: _Model, name: str, file: str, tag: str) -> tuple[bytes | None, str]:
+    def _text(self, model: _Model, name: str, file: str, entry: Entry) -> tuple[bytes | None, str]:
         """Return a file beside the versions, and its tag.
 
         Where it cannot be read whole that is what was known of it, and "": it is read again.
@@ -181,17 +179,17 @@ class Mirror:
         Raises:
             Unread: it cannot be read whole, and the model is new: it may not be served so.
         """
-        if tag and model.tags.get(file) == tag:
-            return model.texts[file], tag
+        if entry.tag and model.tags.get(file) == entry.tag:
+            return model.texts[file], entry.tag
         data: bytes | None = None
         try:
             data = self._documents.read(f"{name}/{file}", _MAX_BYTES)
         except TooLarge:
-            return _TOO_LARGE, tag
+            return _too_large(), entry.tag
         except Unread:
             pass
-        if data is not None and len(data) >= _listed_bytes(tag):
-            return data, tag
+        if data is not None and len(data) >= (entry.size or 0):
+            return data, entry.tag
         if name not in self._models:
             raise Unread
         return self._skeleton.read(f"{name}/{file}"), ""
@@ -306,7 +304,7 @@ class Mirror:
             if isinstance(data, Unread):
                 version.unread.add(paths[path])
             elif isinstance(data, TooLarge):
-                found[paths[path]] = _TOO_LARGE
+                found[paths[path]] = _too_large()
             elif data is not None and is_whole(data):
                 found[paths[path]] = data
         return found
@@ -319,7 +317,6 @@ class Mirror:
         return data if data is not None and is_whole(data) else None
 
 
-def _listed_bytes(tag: str) -> int:
-    """Return the size that a listing tells, which is the last word of a tag; 0 for none."""
-    size = tag.rpartition(" ")[2]
-    return int(size) if size.isascii() and size.isdigit() else 0
+def _too_large() -> bytes:
+    """Return what stands for a document that nobody reads to its end; who scans it says so."""
+    return bytes(_MAX_BYTES + 1)

@@ -4,8 +4,7 @@ Whatever such a file system raises becomes an error of the tree here, and nowher
 never hold what storage options say.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -16,7 +15,6 @@ from anabranch_wire.places import is_url
 
 __all__ = ["Entry", "RemoteFolder"]
 
-_PARALLEL: Final = 16
 _SHOWN: Final = 300
 _UNSATISFIABLE: Final = 416
 _UNSATISFIABLE_WORDS: Final = "range is not satisfiable"
@@ -30,10 +28,12 @@ class Entry:
     Attributes:
         is_folder: whether it is a folder.
         tag: another one when its content changes; "" where the file system has none.
+        size: bytes; None where the file system does not tell.
     """
 
     is_folder: bool
     tag: str = ""
+    size: int | None = None
 
 
 class _FileSystem(Protocol):
@@ -75,7 +75,12 @@ class RemoteFolder:
             for one in listed:
                 name = str(one["name"]).rstrip("/").rpartition("/")[2]
                 if str(one["name"]).strip("/") != place.strip("/"):  # a folder may list itself
-                    found[name] = Entry(one["type"] == "directory", _tag(one))
+                    size = one.get("size")
+                    found[name] = Entry(
+                        one["type"] == "directory",
+                        _tag(one),
+                        size if isinstance(size, int) else None,
+                    )
             return found
 
     def read(self, path: str, max_bytes: int) -> bytes | None:
@@ -89,18 +94,6 @@ class RemoteFolder:
         if data is not None and len(data) > max_bytes:
             raise TooLarge(f"{path}: more than {max_bytes} bytes")
         return data
-
-    def read_many(self, paths: Sequence[str], max_bytes: int) -> dict[str, bytes]:
-        """Return those of some files that are there, by path; several at a time.
-
-        Raises:
-            TooLarge, Unavailable: as `read`.
-        """
-        if not paths:
-            return {}
-        with ThreadPoolExecutor(min(_PARALLEL, len(paths))) as pool:
-            read = pool.map(lambda path: self.read(path, max_bytes), paths)
-            return {path: data for path, data in zip(paths, read, strict=True) if data is not None}
 
     def read_range(self, path: str, begin: int, end: int) -> bytes | None:
         """Return bytes of a file, fewer where it ends before; None where there is none.
