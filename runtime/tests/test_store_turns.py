@@ -197,3 +197,44 @@ def test_a_pipe_is_no_segment_and_holds_nobody_up(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "rows.seg")
     with pytest.raises(OSError, match="regular file"):
         Segment.open(tmp_path / "rows.seg")
+
+
+_LET_GO: Final = """
+import sys
+import threading
+import time
+from pathlib import Path
+
+from anabranch_runtime.store import Capacity, Generation, Segment, StoreWriter
+
+segment = Segment.open(Path(sys.argv[1]))
+writer = StoreWriter.create(segment, [Capacity(arena_rows=10, keys=8_000_000)])
+sys.setswitchinterval(1000.0)  # a thread gets on only where another one lets it
+
+
+def is_let_in():
+    passed = []
+
+    def pass_by():
+        time.sleep(0.01)
+        passed.append(True)
+
+    held = Generation.map(writer.fd, segment)
+    waiting = threading.Thread(target=pass_by)
+    waiting.start()
+    end_s = time.perf_counter() + 0.1
+    while time.perf_counter() < end_s:
+        pass
+    before = bool(passed)
+    held = None
+    after = bool(passed)
+    waiting.join()
+    return after and not before
+
+
+sys.exit(not any(is_let_in() for _ in range(20)))
+"""
+
+
+def test_other_threads_go_on_while_memory_is_unmapped(base: Path) -> None:
+    subprocess.run([sys.executable, "-c", _LET_GO, base], check=True, timeout=120)

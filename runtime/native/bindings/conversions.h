@@ -7,9 +7,11 @@
 #include <nanobind/nanobind.h>
 
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 
 namespace nb = nanobind;
 
@@ -42,6 +44,19 @@ auto run_on(std::size_t size_bytes, Work&& work) {
   std::optional<nb::gil_scoped_release> released;
   if (size_bytes > kReleaseBytes) released.emplace();
   return work();
+}
+
+// Hands on what may lie over much memory. Unmapping takes milliseconds for each 100 MB, for which
+// no other thread of Python is to wait: its last owner, whoever that is, lets go of it without the
+// GIL.
+template <class T>
+std::shared_ptr<T> let_go_released(std::shared_ptr<T> owned) {
+  T* const value = owned.get();
+  return {value, [owned = std::move(owned)](T*) mutable {
+            std::optional<nb::gil_scoped_release> released;
+            if (PyGILState_Check()) released.emplace();
+            owned.reset();
+          }};
 }
 
 // Calls `work` without the GIL.

@@ -80,11 +80,11 @@ class BoundSegmentWriter {
 
 BoundSegment map_segment(int fd, std::string_view residency) {
   const Residency wanted = named(kResidencies, residency, "residency");
-  return {run_released([&] { return Segment::map(fd, wanted); })};
+  return {let_go_released(run_released([&] { return Segment::map(fd, wanted); }))};
 }
 
 BoundSegment copy_segment(int fd) {
-  return {run_released([&] { return Segment::copy(fd); })};
+  return {let_go_released(run_released([&] { return Segment::copy(fd); }))};
 }
 
 void verify_segment(const BoundSegment& segment, nb::handle progress) {

@@ -171,7 +171,7 @@ class BoundChange {
 class BoundWriter {
  public:
   explicit BoundWriter(std::unique_ptr<StoreWriter> writer)
-      : store_(std::make_shared<Store>(std::move(writer))) {}
+      : store_(let_go_released(std::make_shared<Store>(std::move(writer)))) {}
 
   StoreWriter& get() const noexcept { return *store_->writer; }
   const std::shared_ptr<Store>& store() const noexcept { return store_; }
@@ -252,7 +252,8 @@ BoundGrowth* begin_growth(const BoundWriter& writer, const std::vector<Room>& ro
 }
 
 BoundGeneration map_generation(int fd, const BoundSegment& segment, bool populate) {
-  return {run_released([&] { return Generation::map(fd, segment.value, populate); })};
+  return {
+      let_go_released(run_released([&] { return Generation::map(fd, segment.value, populate); }))};
 }
 
 using Values = nb::ndarray<nb::numpy, float, nb::ndim<2>, nb::c_contig>;
@@ -319,7 +320,10 @@ void bind_store_writer(nb::module_& m) {
                   "Capacities are pairs of arena rows and keys, one per table.")
       .def_prop_ro("fd", [](const BoundWriter& w) { return w.get().fd(); })
       .def_prop_ro("version", [](const BoundWriter& w) { return w.get().version(); })
-      .def("generation", [](const BoundWriter& w) { return BoundGeneration{w.get().generation()}; })
+      .def("generation",
+           [](const BoundWriter& w) {
+             return BoundGeneration{let_go_released(w.get().generation())};
+           })
       .def("begin", &BoundWriter::begin)
       .def("restore", &BoundWriter::restore, "version"_a)
       .def("reclaim", &BoundWriter::reclaim, "floor"_a)

@@ -6,11 +6,13 @@ holds a view of it; it is unmapped by a thread that holds up no request.
 
 import os
 from collections.abc import Collection, Sequence
+from functools import partial
 
 from anabranch_runtime.row_source import StoreView
 from anabranch_runtime.store import Generation, Residency, Segment
 from anabranch_server.processes.packets import close_all
 from anabranch_server.processes.plans import DESCRIPTORS_EACH, GenerationPlan
+from anabranch_server.processes.priorities import give_way
 from anabranch_server.worker.threads import FreshThreads
 from anabranch_wire.errors import Internal, Unavailable
 
@@ -64,7 +66,7 @@ class Generations:
         for segment in self._segments.keys() - set(self._over.values()):
             doomed.append(self._segments.pop(segment))
         if doomed:
-            self._threads.run("unmap", doomed.clear, idle=False)
+            self._threads.run("unmap", partial(_unmap, doomed), idle=False)
 
     async def _map(self, number: int, fds: Sequence[int], *, idle: bool) -> Generation:
         if len(fds) != DESCRIPTORS_EACH:
@@ -93,6 +95,12 @@ class Generations:
         self._segments[segment] = base
         self._mapped[number], self._over[number] = generation, segment
         return generation
+
+
+def _unmap(doomed: list[Generation | Segment]) -> None:
+    """Let go of what nobody reads, which takes long where it is large."""
+    give_way()
+    doomed.clear()
 
 
 def _file(fd: int) -> _File:
