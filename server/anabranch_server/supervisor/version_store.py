@@ -397,4 +397,4 @@ class VersionStore:
 
 async def _free(writers: list[StoreWriter]) -> None:
     """Let go of writers where unmapping their memory holds up nobody."""
-    await asyncio.to_thread(writers.clear)
+    await in_thread(writers.clear)
