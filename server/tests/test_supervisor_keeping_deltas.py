@@ -363,7 +363,7 @@ async def test_a_refused_delta_is_tried_again_by_force_or_when_its_files_change(
         await pass_time(server, 6.0)
         assert snapshot(server) == "1+3"
         kept = server.keeping.keeper("m").kept
-        assert kept.wake_at_s() is None
+        assert kept.wake_at_s(asyncio.get_running_loop().time()) is None
 
 
 @over_hours
@@ -374,7 +374,7 @@ async def test_files_of_a_refused_delta_that_are_put_right_count_as_changed(
     publish(root, 1, 1, broken="0000.safetensors: missing")
     async with kept_server(root, state) as server:
         kept = server.keeping.keeper("m").kept
-        at_s = kept.wake_at_s()
+        at_s = kept.wake_at_s(asyncio.get_running_loop().time())
         assert at_s is not None
         assert 0 < at_s - asyncio.get_running_loop().time() <= 6.0
         await pass_time(server, 6.0)  # they may have changed while they were read
@@ -616,10 +616,10 @@ async def test_what_was_in_the_way_of_versions_that_are_gone_is_forgotten(
     (root / "m" / "serving.yaml").write_text("keep_previous: 0\n")
     async with kept_server(root, state) as server:
         kept = server.keeping.keeper("m").kept
-        assert kept.wake_at_s() is not None
+        assert kept.wake_at_s(asyncio.get_running_loop().time()) is not None
         write_version(root / "m", 2)
         await server.look()
-        assert (snapshot(server), kept.wake_at_s()) == ("2", None)
+        assert (snapshot(server), kept.wake_at_s(asyncio.get_running_loop().time())) == ("2", None)
 
 
 @over_hours
@@ -636,7 +636,7 @@ async def test_a_gap_is_waited_for_in_silence_then_reported_once_and_goes_on_by_
         assert (snapshot(server), server.named_loader.applied) == ("1+2", [("m", 1, 4)])
         operation = await server.admin.act("reload", "m", ActionRequest())
         assert (operation.state, server.admin.model("m").last_error) == ("DONE", None)
-        at_s = server.keeping.keeper("m").kept.wake_at_s()
+        at_s = server.keeping.keeper("m").kept.wake_at_s(asyncio.get_running_loop().time())
         assert at_s is not None
         assert 50 < at_s - asyncio.get_running_loop().time() <= 60
         assert not server.counts.failures

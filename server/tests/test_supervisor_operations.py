@@ -71,21 +71,34 @@ def test_what_is_broken_stays_so_and_what_may_pass_is_tried_later_and_later(
     failures.note(1, "a", Corrupt("cut off"), 100.0)
     failures.note(2, "b", passing, 100.0)
     assert failures.broken(100.0) == {1: "a", 2: "b"}
-    assert failures.next_retry_s() == 110.0
+    assert failures.next_retry_s(100.0) == 110.0
+    assert failures.next_retry_s(110.0) is None
     assert failures.broken(110.0) == {1: "a"}
     failures.note(2, "b", passing, 110.0)
-    assert failures.next_retry_s() == 130.0
+    assert failures.next_retry_s(110.0) == 130.0
     for _ in range(20):
         failures.note(2, "b", passing, 200.0)
-    assert failures.next_retry_s() == 800.0
+    assert failures.next_retry_s(200.0) == 800.0
     failures.note(2, "c", passing, 900.0)
-    assert failures.next_retry_s() == 910.0
+    assert failures.next_retry_s(900.0) == 910.0
     assert failures.last is not None
     assert (failures.last.version, failures.last.reason) == (2, reason)
     failures.forget(2)
-    assert (failures.next_retry_s(), failures.error_of(2)) == (None, None)
+    assert (failures.next_retry_s(0.0), failures.error_of(2)) == (None, None)
     failures.forget()
     assert failures.broken(0.0) == {}
+
+
+def test_what_is_found_good_and_then_refused_is_tried_later_and_later_too() -> None:
+    failures = Failures()
+    for now_s, due_s in ((100.0, 110.0), (110.0, 130.0), (130.0, 170.0)):
+        failures.note(2, "b", Internal("a worker could not prepare it"), now_s)
+        assert failures.next_retry_s(now_s) == due_s
+        failures.passed(2)
+        assert (failures.broken(now_s), failures.error_of(2)) == ({}, None)
+    failures.forget(2)
+    failures.note(2, "b", Internal("a worker could not prepare it"), 200.0)
+    assert failures.next_retry_s(200.0) == 210.0
 
 
 def test_durations_fall_into_buckets() -> None:

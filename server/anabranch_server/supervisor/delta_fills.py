@@ -51,8 +51,9 @@ def ways_to_make(
     """
     if not runs:
         return ways_to_fill(fills, store, runs)
-    net = _Net(runs, len(store.capacities))
-    return (*ways_to_fill(fills, store, runs), [net.erase, net.upsert])
+    one_by_one, net = fills(store, runs), _Net(runs, len(store.capacities))
+    at_once = ([net.fill],) if len(runs) > 1 else ()
+    return (one_by_one, *at_once, [net.erase, net.upsert])
 
 
 def net_fill(store: StorePlan, runs: Sequence[RunPlan]) -> Fill:

@@ -22,6 +22,7 @@ __all__ = [
     "Loaded",
     "Present",
     "desired",
+    "held_anew",
     "held_delta",
     "namers",
     "ready_first",
@@ -198,6 +199,14 @@ def ready_first(wanted: Desired, facts: Facts, *, is_asked: bool = False) -> Des
         goes = goes or (ready.default == hold.version and is_other)
     is_newer = (ready.default or 0) > facts.default and ready.default not in served
     return ready if goes or is_newer else wanted
+
+
+def held_anew(deltas: Mapping[int, int], intent: Intent, before: Intent) -> dict[int, int]:
+    """Return those of the deltas that a rollback needs; what it does not need comes after it."""
+    hold = intent.hold
+    if hold is None or hold == before.hold:
+        return {}
+    return {number: to for number, to in deltas.items() if number == hold.version}
 
 
 def held_delta(number: int, intent: Intent) -> int | None:

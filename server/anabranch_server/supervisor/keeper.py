@@ -191,6 +191,7 @@ class ModelKeeper:
         try:
             while self._jobs:
                 await self._jobs.popleft()()
+            begun_s = asyncio.get_running_loop().time()
             await self.kept.converge()
         except Exception:  # the edge of the task: one model never ends the others
             _log.exception(
@@ -200,7 +201,7 @@ class ModelKeeper:
             )
             self._set_timer(asyncio.get_running_loop().time() + _AGAIN_S)
         else:
-            self._set_timer(self.kept.wake_at_s())
+            self._set_timer(self.kept.wake_at_s(begun_s))
         if self._jobs:
             self._waking.news.set()
         if not self._waking.news.is_set():

@@ -202,10 +202,16 @@ class DeltaFaults:
         else:
             self._faults.pop(version, None)
 
-    def wake_at_s(self, now_s: float) -> float | None:
-        """Return when something is to be looked at again by itself."""
+    def wake_at_s(self, now_s: float, since_s: float | None = None) -> float | None:
+        """Return when something is to be looked at again by itself.
+
+        Args:
+            now_s: now.
+            since_s: since when nothing was looked at; None: it was just now.
+        """
+        since_s = now_s if since_s is None else since_s
         faults = [one for each in self._faults.values() for one in each.values()]
-        times = [one.retry_at_s for one in faults if one.retry_at_s > now_s]
+        times = [one.retry_at_s for one in faults if one.retry_at_s > since_s]
         if any(one.fingerprint is not None and one.retry_at_s > now_s for one in faults):
             times.append(max(self._recheck_at_s, now_s + 0.1))
         return min((at for at in times if at != _NEVER), default=None)

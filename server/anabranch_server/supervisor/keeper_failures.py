@@ -48,6 +48,7 @@ class Failures:
 
     def __init__(self) -> None:
         self._failures: dict[int, _Failure] = {}
+        self._before: dict[int, _Failure] = {}  # of versions that were found good since
         self.last: FailureView | None = None
 
     def note(
@@ -56,7 +57,7 @@ class Failures:
         """Remember a failure of a version, or of the model where `number` is None."""
         view = self.show(number, error, failure_reason(error))
         if number is not None:
-            known = self._failures.get(number)
+            known = self._failures.get(number) or self._before.get(number)
             is_same = known is not None and known.fingerprint == fingerprint
             times = known.times + 1 if known is not None and is_same else 1
             self._failures[number] = _Failure(
@@ -83,24 +84,33 @@ class Failures:
             if failure.retry_at_s is None or failure.retry_at_s > now_s
         }
 
-    def next_retry_s(self) -> float | None:
-        """Return when the next version may be tried again by itself."""
-        return min(
-            (f.retry_at_s for f in self._failures.values() if f.retry_at_s is not None),
-            default=None,
-        )
+    def next_retry_s(self, since_s: float) -> float | None:
+        """Return when the next version may be tried again by itself.
+
+        Args:
+            since_s: of times that had passed by then the versions have had their turn.
+        """
+        times = [one.retry_at_s for one in self._failures.values() if one.retry_at_s is not None]
+        return min((at_s for at_s in times if at_s > since_s), default=None)
 
     def error_of(self, number: int) -> AnabranchError | None:
         """Return why a version is not served."""
         failure = self._failures.get(number)
         return None if failure is None else failure.error
 
+    def passed(self, number: int) -> None:
+        """Take note that a version was looked at and is good; it is not served yet."""
+        if (failure := self._failures.pop(number, None)) is not None:
+            self._before[number] = failure
+
     def forget(self, number: int | None = None) -> None:
-        """Let a version be tried again; None means all."""
+        """Let a version be tried again, as if it had never failed; None means all."""
         if number is None:
             self._failures.clear()
+            self._before.clear()
         else:
             self._failures.pop(number, None)
+            self._before.pop(number, None)
 
     @staticmethod
     def _retry_at_s(error: AnabranchError, times: int, now_s: float) -> float | None:

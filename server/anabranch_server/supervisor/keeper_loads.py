@@ -126,7 +126,7 @@ class Loads:
             return of_version(number, error)
         finally:
             self.current = None
-        self._reports.failures.forget(number)
+        self._reports.failures.passed(number)
         if wish.is_exact and plan.delta != wish.delta:
             return error or Conflict(f"version {number} cannot be brought to delta {wish.delta}")
         shelf = self._switches.shelf

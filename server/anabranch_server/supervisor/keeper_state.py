@@ -16,6 +16,7 @@ from anabranch_server.supervisor.desired import (
     Intent,
     Present,
     desired,
+    held_anew,
     held_delta,
     ready_first,
 )
@@ -118,13 +119,17 @@ class KeptModel:
         """Whether there is such a model, in the repository or by name."""
         return self.seen is not None or self._is_named
 
-    def wake_at_s(self) -> float | None:
-        """Return when something may be tried again by itself, on the event loop's clock."""
+    def wake_at_s(self, since_s: float) -> float | None:
+        """Return when something may be tried again by itself, on the event loop's clock.
+
+        Args:
+            since_s: when `converge` began last; what was due by then has had its turn.
+        """
         times = [
             _now_s() if self._is_short else None,
-            self.failures.next_retry_s(),
-            self.delta_faults.wake_at_s(_now_s()),
-            self._switches.next_retry_s(),
+            self.failures.next_retry_s(since_s),
+            self.delta_faults.wake_at_s(_now_s(), since_s),
+            self._switches.next_retry_s(since_s),
             self._mending.next_s if self._around.switching.lacks(self.name) else None,
         ]
         return min((at for at in times if at is not None), default=None)
@@ -176,7 +181,8 @@ class KeptModel:
             somebody was in a hurry while a loader was at work, and the rest was left.
         """
         first: AnabranchError | None = None
-        if self.state is not None and self._around.switching.lacks(self.name):
+        is_lacking = self.state is not None and self._around.switching.lacks(self.name)
+        if is_lacking and not self._waking.is_urgent:
             await self._mend()
         await self._deltas.look_at_files(self.seen)
         rounds: Counter[int] = Counter()
@@ -227,7 +233,9 @@ class KeptModel:
             wanted = ready_first(wanted, facts, is_asked=is_strict)
         if wanted.load and intent is self.intent and self._switches.is_waiting(_now_s()):
             return fault, True
-        coming = self._coming(wanted.deltas, intent, rounds)
+        coming = {n: to for n, to in wanted.deltas.items() if rounds[n] < _ROUNDS}
+        if self._waking.is_urgent:
+            coming = held_anew(coming, intent, self.intent)
         if wanted.load:
             ahead = {} if is_strict else {n: to for n, to in coming.items() if not rounds[n]}
             if not (served := self._of_served(ahead)):
@@ -251,24 +259,12 @@ class KeptModel:
         state = state_plan(wanted, deployment, self.shelf.found, group)
         if state == self.state:
             return await self._switches.keep_intent(intent) or fault, True
-        if not is_strict and self._switches.is_refused(state):
-            again_at_s = self._switches.next_retry_s()
-            if again_at_s is not None and again_at_s > _now_s():
-                return fault, True
+        is_waiting = self._switches.next_retry_s(_now_s()) is not None
+        if not is_strict and is_waiting and self._switches.is_refused(state):
+            return fault, True
         error = await self._switches.switch(state, intent, kind)
         is_over = is_strict or self._switches.is_refused(state)
         return error or fault, error is not None and is_over
-
-    def _coming(
-        self, deltas: Mapping[int, int], intent: Intent, rounds: Counter[int]
-    ) -> dict[int, int]:
-        """Return which versions are to be brought to which deltas before the next switch."""
-        held = None if intent.hold is None else intent.hold.version
-        return {
-            number: to
-            for number, to in deltas.items()
-            if rounds[number] < _ROUNDS and (number == held or not self._waking.is_urgent)
-        }
 
     async def _mend(self) -> None:
         """Load once more what is served, and have it prepared anew where it was missed.
@@ -289,7 +285,11 @@ class KeptModel:
         for number, one in self.shelf.in_memory.items():
             if seen is not None and number in seen.versions:
                 wish = self._wish(one.plan.delta, is_in_memory=True, is_exact=True)
-                error = await self.loads.obtain(number, seen, wish) or error
+                obtaining = self.loads.obtain(number, seen, wish)
+                fault = await self._waking.unless_urged(obtaining, self._switches.turn)
+                if fault is GAVE_WAY:
+                    return
+                error = fault or error
         if error is None and self.state is not None:
             versions = tuple(self.shelf.found[n].plan for n in sorted(self.shelf.in_memory))
             state = msgspec.structs.replace(self.state, versions=versions)

@@ -69,9 +69,14 @@ class Switches:
         """Whether it is the state itself that could not be switched to last."""
         return self._refused is not None and self._refused[0] == state
 
-    def next_retry_s(self) -> float | None:
-        """Return when that state may be tried again by itself, on the event loop's clock."""
-        return None if self._refused is None else self._refused[1]
+    def next_retry_s(self, since_s: float) -> float | None:
+        """Return when that state may be tried again by itself; None where that had passed before.
+
+        Args:
+            since_s: on the event loop's clock, as what is returned.
+        """
+        refused = self._refused
+        return None if refused is None or refused[1] <= since_s else refused[1]
 
     def is_waiting(self, now_s: float) -> bool:
         """Whether a state that was refused is to be tried again later, which may pass."""
@@ -117,6 +122,7 @@ class Switches:
         shelf.switch(state, past)
         for plan in fresh:
             self._reports.delta_faults.passed(plan.version, plan.delta)
+            self._reports.failures.forget(plan.version)
         if state is None:
             self._reports.gone()
         else:
