@@ -455,3 +455,20 @@ async def test_all_that_waits_ends_with_the_server(root: Path, state: Path) -> N
         assert [one.state for one in begun] == ["RUNNING", "RUNNING"]
     looking.cancel()
     assert [server.admin.operation(one.id).state for one in begun] == ["CANCELLED"] * 2
+
+
+@on_loop
+async def test_a_rollback_does_not_wait_for_what_is_loaded_once_more(
+    root: Path, state: Path
+) -> None:
+    async with serving_two(root, state) as server:
+        server.named_loader.load_gate.clear()
+        server.named_loader.begun.clear()
+        server.switching.lacking.add("m")
+        server.keeping.miss("m")
+        await server.named_loader.begun.wait()
+        rolled = await server.admin.act("rollback", "m", ActionRequest(version=1, wait_s=20))
+        assert (rolled.state, server.state().default) == ("DONE", 1)
+        assert not server.named_loader.load_gate.is_set()
+        server.named_loader.load_gate.set()
+        await server.settled()
