@@ -29,13 +29,14 @@ from anabranch_model_store.differences.snapshot_differences import (
 )
 from anabranch_model_store.differences.snapshot_places import model_place, split_place
 from anabranch_model_store.optimized_folders import OptimizeRequest, optimize_folder
+from anabranch_model_store.sources.remote_folders import RemoteFolder
 from anabranch_publish import publish_version
 from anabranch_runtime.backends.ort_runner import OrtModelRunner
 from anabranch_runtime.store import SegmentBuilder
 from anabranch_testing.graphs import write_graph
 from anabranch_wire import delta as wire
 from anabranch_wire.document_fields import ListedFile
-from anabranch_wire.errors import AnabranchError, InvalidInput, NotFound
+from anabranch_wire.errors import AnabranchError, InvalidInput, NotFound, Unavailable
 
 GRAPH: Final = """
 g (float[N, 2] x, int64[N] id) => (float[N, 1] y)
@@ -402,3 +403,27 @@ def test_a_model_at_a_url_is_compared(model: Path) -> None:
     assert near(table(found, "items"), 0, 1, 0, math.sqrt(27))
     with pytest.raises(NotFound, match="no such model"), remote_model(f"{url}/none", {}):
         pass
+
+
+def test_what_the_store_refuses_of_a_model_is_told_where_it_is_missed(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"memory://{secrets.token_hex(4)}/models"
+    for version in ("1", "2"):
+        publish_version(f"{url}/m", model / version / "model.onnx")
+    read = RemoteFolder.read
+
+    def refuse(remote: RemoteFolder, path: str, max_bytes: int) -> bytes | None:
+        if path == "m/2/manifest.json":
+            raise Unavailable(f"{path}: AccessDenied")
+        return read(remote, path, max_bytes)
+
+    monkeypatch.setattr(RemoteFolder, "read", refuse)
+    told = "no version 2; could not be read: m/2/manifest.json: AccessDenied"
+    with remote_model(f"{url}/m", {}) as (folder, origin):
+        assert open_snapshot(*model_place(folder, "1"), origin)
+    with (
+        pytest.raises(Unavailable, match=told),
+        remote_model(f"{url}/m", {}) as (folder, origin),
+    ):
+        open_snapshot(*model_place(folder, "2"), origin)

@@ -315,38 +315,6 @@ def delta_path(number: int, place: str = "ctr/1") -> str:
     return f"{place}/deltas/{number:08}/delta.json"
 
 
-@pytest.mark.parametrize("restarts", [False, True])
-def test_deltas_that_are_published_anew_under_their_numbers_are_seen(
-    store: Store, tmp_path: Path, restarts: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("anabranch_model_store.sources.mirrors._AHEAD", 2)
-    monkeypatch.setattr("anabranch_model_store.sources.mirrors._COMPARED", 2)
-    store.put("ctr/1/manifest.json", MANIFEST)
-    for number in range(1, 8):
-        store.put_delta(tmp_path, number)
-    clock = Clock()
-    mirrored = mirror(store, tmp_path / "mirror", now_s=clock)
-    mirrored.look()
-    repaired = json.dumps({"repaired": True}).encode()
-    for number in (1, 4, 7):
-        store.remove(f"ctr/1/deltas/{number:08}")
-        store.put(delta_path(number), repaired)
-    if restarts:
-        mirrored.close()
-        mirrored = mirror(store, tmp_path / "mirror", now_s=clock)
-
-    seen = []
-    for _ in range(3):
-        clock.now_s += 60.0
-        changed = mirrored.look()
-        held = [
-            n for n in (1, 4, 7) if (tmp_path / "mirror" / delta_path(n)).read_bytes() == repaired
-        ]
-        seen.append((changed, held))
-
-    assert seen == [(True, [1, 7]), (True, [1, 4, 7]), (False, [1, 4, 7])]
-
-
 def test_an_object_that_is_refused_keeps_nothing_else_back_and_is_said_once(
     store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -380,7 +348,7 @@ def test_an_object_that_is_refused_keeps_nothing_else_back_and_is_said_once(
     assert {delta_path(1), delta_path(2)} <= set(paths(tmp_path / "mirror"))
 
 
-def test_a_store_that_refuses_every_object_is_at_fault(store: Store, tmp_path: Path) -> None:
+def test_a_store_that_refuses_the_first_object_is_at_fault(store: Store, tmp_path: Path) -> None:
     store.put("ctr/1/manifest.json", MANIFEST)
     remote = Faulty(store.url)
     remote.refused = {"ctr/1/manifest.json"}

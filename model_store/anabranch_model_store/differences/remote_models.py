@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -34,8 +34,9 @@ def remote_model(url: str, options: Mapping[str, object]) -> Iterator[tuple[Path
 
     Raises:
         InvalidInput, Unsupported: the URL is refused.
-        NotFound: no such model lies there.
-        Unavailable: the store does not answer, or there is no room.
+        NotFound: no such model lies there; or the block that uses it misses a part of it.
+        Unavailable: the store does not answer, or there is no room; or something is missed, and
+            the store refused to send or list something of the model, which the message names.
     """
     repository, _, name = check_url(url).rpartition("/")
     if repository.endswith("/"):
@@ -45,12 +46,19 @@ def remote_model(url: str, options: Mapping[str, object]) -> Iterator[tuple[Path
     try:
         with tempfile.TemporaryDirectory(prefix="anabranch-diff-") as folder:
             skeleton = Path(folder) / "skeleton"
-            mirror = Mirror(remote, skeleton, only=(model,))
-            while mirror.look():
-                pass  # a look takes a few versions at a time
-            if not (skeleton / model).is_dir():
-                raise NotFound(f"{url}: no such model")
-            fetched = Fetched(Path(folder) / "fetched", _NO_LIMIT, Downloads(remote))
-            yield skeleton / model, RemoteOrigin(skeleton, fetched)
+            with closing(Mirror(remote, skeleton, only=(model,))) as mirror:
+                while mirror.look():
+                    pass  # a look takes a few versions at a time
+                faults = list(mirror.faults.values())
+            try:
+                if not (skeleton / model).is_dir():
+                    raise NotFound(f"{url}: no such model")
+                fetched = Fetched(Path(folder) / "fetched", _NO_LIMIT, Downloads(remote))
+                yield skeleton / model, RemoteOrigin(skeleton, fetched)
+            except NotFound as error:
+                if faults:
+                    told = f"{error.message}; could not be read: {faults[0]}"
+                    raise Unavailable(told) from None
+                raise
     except OSError as error:
         raise Unavailable(f"temporary files cannot be made: {error.strerror}") from None

@@ -5,18 +5,17 @@ What cannot be read is said once, until it can be read again, and is not taken f
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from anabranch_model_store.sources.remote_folders import Entry, RemoteFolder
 from anabranch_wire.errors import TooLarge, Unavailable
 
-__all__ = ["MAX_BYTES", "RemoteDocuments", "Unread", "is_whole"]
+__all__ = ["RemoteDocuments", "Unread", "is_whole"]
 
 _log = logging.getLogger(__name__)
 
-MAX_BYTES: Final = 64 * 1024 * 1024
 _PARALLEL: Final = 16
 
 
@@ -33,22 +32,30 @@ class RemoteDocuments:
 
     def __init__(self, remote: RemoteFolder) -> None:
         self._remote = remote
-        self._faults: set[str] = set()
+        self._faults: dict[str, str] = {}
         self._answered = 0
-        self._first: str | None = None
+        self._refused: dict[str, str] = {}
+
+    @property
+    def faults(self) -> Mapping[str, str]:
+        """What could not be read or listed when it was last asked for, and why."""
+        return self._faults
 
     def begin(self) -> None:
         """Begin a look."""
-        self._answered, self._first = 0, None
+        self._answered, self._refused = 0, {}
 
-    def end(self) -> None:
+    def end(self, fewest: int) -> None:
         """End a look.
 
+        Args:
+            fewest: how many refusals, of different things, mean that the store is at fault.
+
         Raises:
-            Unavailable: documents were asked for and none could be read: the store is at fault.
+            Unavailable: so many there were, and not one document could be read.
         """
-        if self._first is not None and not self._answered:
-            raise Unavailable(self._first)
+        if len(self._refused) >= fewest and not self._answered:
+            raise Unavailable(next(iter(self._refused.values())))
 
     def names(self, path: str) -> dict[str, Entry]:
         """Return what lies in a folder, by name.
@@ -64,7 +71,7 @@ class RemoteDocuments:
         self._mended(path)
         return found
 
-    def read(self, path: str, max_bytes: int = MAX_BYTES) -> bytes | None:
+    def read(self, path: str, max_bytes: int) -> bytes | None:
         """Return a document; None where there is none.
 
         Raises:
@@ -77,6 +84,20 @@ class RemoteDocuments:
             raise found
         return found
 
+    def read_listed(self, path: str, max_bytes: int, size: int) -> bytes:
+        """Return a document that is listed with a size.
+
+        Raises:
+            TooLarge: it has more than `max_bytes`.
+            Unread: it cannot be read, or fewer bytes of it are sent.
+            Unavailable: the repository cannot be listed either.
+        """
+        found = self._read([path], max_bytes, size)[path]
+        if isinstance(found, Unread | TooLarge):
+            raise found
+        assert found is not None, "what is listed and not sent is unread"
+        return found
+
     def read_many(
         self, paths: Sequence[str], max_bytes: int
     ) -> dict[str, bytes | Unread | TooLarge | None]:
@@ -85,9 +106,11 @@ class RemoteDocuments:
         Raises:
             Unavailable: the repository cannot be listed, and one of them cannot be read.
         """
-        if not paths:
-            return {}
+        return self._read(paths, max_bytes) if paths else {}
 
+    def _read(
+        self, paths: Sequence[str], max_bytes: int, size: int | None = None
+    ) -> dict[str, bytes | Unread | TooLarge | None]:
         def one(path: str) -> bytes | TooLarge | Unavailable | None:
             try:
                 return self._remote.read(path, max_bytes)
@@ -102,8 +125,12 @@ class RemoteDocuments:
             if isinstance(data, Unavailable):
                 found[path] = self._noted(path, data, is_asked=is_asked)
                 is_asked = True
+                continue
+            self._answered += 1
+            if size is not None and not isinstance(data, TooLarge) and _is_short(data, size):
+                error = Unavailable(f"{path}: listed with {size} bytes, but {_told(data)}")
+                found[path] = self._noted(path, error, is_asked=True)
             else:
-                self._answered += 1
                 self._mended(path)
                 found[path] = data
         return found
@@ -112,10 +139,10 @@ class RemoteDocuments:
         """Say what cannot be read, if the store is there at all."""
         if not is_asked:
             self._remote.names("")
-        if self._first is None:
-            self._first = error.message
-        if path not in self._faults:
-            self._faults.add(path)
+        self._refused[path] = error.message
+        is_new = path not in self._faults
+        self._faults[path] = error.message
+        if is_new:
             _log.error(
                 "%s; what was mirrored of it stays",
                 error.message,
@@ -125,12 +152,20 @@ class RemoteDocuments:
 
     def _mended(self, path: str) -> None:
         if path in self._faults:
-            self._faults.discard(path)
+            del self._faults[path]
             _log.info(
                 "%s: can be read again",
                 path,
                 extra={"event": "repository_readable", "model": path.partition("/")[0]},
             )
+
+
+def _is_short(data: bytes | None, size: int) -> bool:
+    return data is None or len(data) < size
+
+
+def _told(data: bytes | None) -> str:
+    return "not there" if data is None else f"sent with {len(data)}"
 
 
 def is_whole(data: bytes) -> bool:

@@ -2,20 +2,24 @@
 
 A look lists the models and each model's folder, and asks for the next delta of the newest version
 of each and of one other version. Versions and deltas are listed whole at the first look and then
-now and then: that finds what was taken away, what was published beyond a gap, and which of the
-deltas were published anew. What cannot be read keeps back nothing else.
+now and then: that finds what was taken away, what was published beyond a gap, and, few at a time,
+which deltas were published anew. What cannot be read keeps back nothing else. Where the skeleton
+has lost something, it is hidden until the end of the look that brings it back.
 """
 
+import json
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from anabranch_model_store.sources.comparisons import Comparisons, Turn
 from anabranch_model_store.sources.documents import RemoteDocuments, Unread, is_whole
 from anabranch_model_store.sources.remote_folders import Entry, RemoteFolder
 from anabranch_model_store.sources.skeletons import Skeleton
+from anabranch_model_store.yaml_text import MAX_BYTES
 from anabranch_wire import delta, manifest
 from anabranch_wire.errors import InvalidInput, TooLarge, Unavailable
 from anabranch_wire.names import check_model_name, is_version
@@ -23,7 +27,8 @@ from anabranch_wire.names import check_model_name, is_version
 __all__ = ["Mirror"]
 
 _BESIDE: Final[tuple[str, ...]] = ("serving.yaml", "model.yaml")
-_MAX_BYTES: Final = 16 * 1024 * 1024
+_MAX_MANIFEST: Final = 64 * 1024 * 1024
+_MAX_DELTA: Final = 16 * 1024 * 1024
 _RELIST_S: Final = 60.0
 _SHARE: Final = 20
 """A whole listing takes at most one part in so many of the time."""
@@ -31,15 +36,19 @@ _WAITING: Final = 4
 """Unpublished versions of a model that a look asks for: a dead publisher leaves one for ever."""
 _AHEAD: Final = 64
 """Deltas that are read at a time where there are many."""
-_COMPARED: Final = 256
-"""Deltas before the newest that a whole listing compares with what is there, the oldest first."""
+_AGAIN: Final = 4
+"""Deltas that were refused which a look asks for again."""
+_FEWEST: Final = 2
+"""Refusals that mean that the store is down; one may be of the only document that is asked for."""
 
 
 @dataclass(slots=True)
 class _Version:
     deltas: set[int]
     unread: set[int] = field(default_factory=set)
-    compared: int = 0
+    unpublished: set[int] = field(default_factory=set)
+    again: Turn = field(default_factory=Turn)
+    compared: Comparisons = field(default_factory=lambda: Comparisons(is_start=False))
     listed_s: float | None = None
     took_s: float = 0.0
 
@@ -82,6 +91,7 @@ class Mirror:
         self._only = None if only is None else frozenset(only)
         self._now_s = now_s
         self._models: dict[str, _Model] = {}
+        self._lost: dict[str, set[int]] = {}
         self._is_mine = False
         self._read()
 
@@ -93,7 +103,12 @@ class Mirror:
     @property
     def holds_models(self) -> bool:
         """Whether the skeleton has a model: a server can start with it."""
-        return bool(self._models)
+        return bool(self._models) and self._skeleton.is_shown
+
+    @property
+    def faults(self) -> Mapping[str, str]:
+        """What could not be read or listed when it was last asked for, by path, and why."""
+        return self._documents.faults
 
     def look(self) -> bool:
         """Make the skeleton like the repository; returns whether anything changed.
@@ -107,18 +122,24 @@ class Mirror:
         """
         if self._is_mine and not self._skeleton.is_there():
             self.close()
+        known = {name: set(model.versions) for name, model in self._models.items()}
         if not self._is_mine:
             self._is_mine = self._skeleton.begin()
-            before = set(self._models)
             self._read()
             if not self._is_mine:
-                return before != set(self._models)
+                if not self._skeleton.is_shown:
+                    raise Unavailable("cache folder: another server is filling it")
+                return known.keys() != self._models.keys()
+            if not self._models:
+                self._skeleton.hide()
+        self._lose(known)
+        is_shown = self._skeleton.is_shown
         self._documents.begin()
         listed = self._remote.names("")
         names = [name for name, entry in listed.items() if entry.is_folder and self._wants(name)]
         if not listed:
             raise Unavailable(f"{self._remote.url}: nothing lies there")
-        if not names and self._models:
+        if not names and (self._models or self._lost):
             raise Unavailable(f"{self._remote.url}: no model lies there any more")
         changed = False
         for name in [name for name in self._models if name not in names]:
@@ -128,13 +149,37 @@ class Mirror:
         for name in sorted(names):
             with suppress(Unread):
                 changed |= self._look_at(name)
-        self._documents.end()
-        return changed
+        is_filled = any(model.versions for model in self._models.values())
+        self._documents.end(_FEWEST if is_filled else 1)
+        self._skeleton.show()
+        self._lost.clear()
+        return changed or not is_shown
+
+    def _lose(self, known: Mapping[str, set[int]]) -> None:
+        """Note what is no longer there of what was: somebody emptied the cache folder."""
+        for name, versions in known.items():
+            lost = {one for one in versions if not self._skeleton.has(name, one)}
+            is_there = self._skeleton.has(name)
+            if is_there and not lost:
+                continue
+            self._lost.setdefault(name, set()).update(lost)
+            model = self._models.get(name)
+            if model is not None and is_there:
+                model.versions = {n: one for n, one in model.versions.items() if n not in lost}
+            elif model is not None:
+                del self._models[name]
+        if self._lost:
+            self._skeleton.hide()
 
     def _read(self) -> None:
         """Take up what the skeleton has."""
         self._models = {
-            name: _Model(versions={n: _Version(deltas) for n, deltas in versions.items()})
+            name: _Model(
+                versions={
+                    n: _Version(deltas, compared=Comparisons(is_start=True))
+                    for n, deltas in versions.items()
+                }
+            )
             for name, versions in self._skeleton.models().items()
         }
 
@@ -164,9 +209,9 @@ class Mirror:
             self._skeleton.remove(name, number)
             del model.versions[number]
             changed = True
-        for number in [one for one in model.versions if not self._skeleton.has(name, one)]:
-            del model.versions[number]  # somebody emptied the cache folder
-        for number in sorted(numbers - model.versions.keys(), reverse=True)[:_WAITING]:
+        new = sorted(numbers - model.versions.keys(), reverse=True)
+        lost = self._lost.get(name, set())
+        for number in [*new[:_WAITING], *(one for one in new[_WAITING:] if one in lost)]:
             with suppress(Unread):
                 changed |= self._take(name, model, number)
         return self._look_at_deltas(name, model) or changed
@@ -181,18 +226,15 @@ class Mirror:
         """
         if entry.tag and model.tags.get(file) == entry.tag:
             return model.texts[file], entry.tag
-        data: bytes | None = None
+        path = f"{name}/{file}"
         try:
-            data = self._documents.read(f"{name}/{file}", _MAX_BYTES)
-        except TooLarge:
-            return _too_large(), entry.tag
+            return self._documents.read_listed(path, MAX_BYTES, entry.size or 0), entry.tag
+        except TooLarge as error:
+            return _too_large(error), entry.tag
         except Unread:
-            pass
-        if data is not None and len(data) >= (entry.size or 0):
-            return data, entry.tag
-        if name not in self._models:
-            raise Unread
-        return self._skeleton.read(f"{name}/{file}"), ""
+            if name not in self._models:
+                raise
+        return self._skeleton.read(path), ""
 
     # --- versions -------------------------------------------------------------------------------
 
@@ -234,7 +276,8 @@ class Mirror:
         """Ask for the next deltas, one by one at first: mostly there is none."""
         place = f"{name}/{number}"
         ahead = 1
-        changed = self._put(name, number, sorted(version.unread - {version.next})[:_AHEAD])
+        again = version.again.take(sorted(version.unread - {version.next}), _AGAIN)
+        changed = self._put(name, number, again)
         while True:
             wanted = range(version.next, version.next + ahead)
             found = self._deltas(place, list(wanted), version)
@@ -249,27 +292,43 @@ class Mirror:
     def _relist(self, name: str, number: int, version: _Version) -> bool:
         """Compare with all that is there."""
         place, begin_s = f"{name}/{number}", self._now_s()
-        text = self._document(f"{place}/{manifest.FILE_NAME}")
+        listed: set[int] = set()
+        try:
+            text = self._document(f"{place}/{manifest.FILE_NAME}")
+            is_same = text == self._skeleton.read(f"{place}/{manifest.FILE_NAME}")
+            if is_same:
+                listed = self._listed_deltas(place, version)
+        except Unread:
+            self._postpone(version, begin_s)
+            return self._probe(name, number, version)
         if text is None:  # it is being taken away
             self._skeleton.remove(name, number)
             del self._models[name].versions[number]
             return True
-        if text != self._skeleton.read(f"{place}/{manifest.FILE_NAME}"):  # published anew
+        if not is_same:  # published anew: its deltas are none of what is mirrored
+            self._postpone(version, begin_s)
             return self._take(name, self._models[name], number)
-        listed = self._listed_deltas(place, version)
+        version.deltas &= self._skeleton.deltas(name, number)
         gone = version.deltas - listed
         for one in gone:
             self._skeleton.remove(name, number, one)
             version.deltas.discard(one)
         version.unread &= listed
-        changed = self._put(name, number, sorted(listed - version.deltas)) or bool(gone)
-        held = sorted(version.deltas)
-        newest, older = held[-_AHEAD:], held[:-_AHEAD]
-        older = [one for one in older if one > version.compared][:_COMPARED]
-        version.compared = older[-1] if len(older) == _COMPARED else 0
-        changed |= self._put(name, number, older + newest)
+        known = version.deltas | (version.unpublished & listed)
+        again = version.again.take(sorted(version.unread - known), _AGAIN)
+        wanted = (listed - known - version.unread) | {
+            *again,
+            *version.compared.choose(sorted(known)),
+        }
+        changed = self._put(name, number, sorted(wanted)) or bool(gone)
+        version.unpublished = listed - version.deltas - version.unread
         version.took_s = self._now_s() - begin_s
         return changed
+
+    def _postpone(self, version: _Version, begin_s: float) -> None:
+        """Let a listing that could not be done be due as late as one that was."""
+        version.listed_s = self._now_s()
+        version.took_s = version.listed_s - begin_s
 
     def _put(self, name: str, number: int, numbers: list[int]) -> bool:
         """Read deltas and put those to the skeleton that it has not, or has otherwise."""
@@ -299,24 +358,28 @@ class Mirror:
         """Return those that are published, by number, rising; notes which could not be read."""
         paths = {f"{place}/deltas/{one:08}/{delta.FILE_NAME}": one for one in numbers}
         found: dict[int, bytes] = {}
+        documents = self._documents.read_many(list(paths), _MAX_DELTA)
         version.unread.difference_update(numbers)
-        for path, data in self._documents.read_many(list(paths), _MAX_BYTES).items():
+        for path, data in documents.items():
             if isinstance(data, Unread):
                 version.unread.add(paths[path])
             elif isinstance(data, TooLarge):
-                found[paths[path]] = _too_large()
+                found[paths[path]] = _too_large(data)
             elif data is not None and is_whole(data):
                 found[paths[path]] = data
         return found
 
     def _document(self, path: str) -> bytes | None:
         try:
-            data = self._documents.read(path)
+            data = self._documents.read(path, _MAX_MANIFEST)
         except TooLarge:  # nobody would read it
             return None
         return data if data is not None and is_whole(data) else None
 
 
-def _too_large() -> bytes:
-    """Return what stands for a document that nobody reads to its end; who scans it says so."""
-    return bytes(_MAX_BYTES + 1)
+def _too_large(error: TooLarge) -> bytes:
+    """Return what stands for a document that nobody reads to its end.
+
+    Readers of JSON and of YAML refuse it for its one key, which they name.
+    """
+    return json.dumps({error.message.rpartition(": ")[2]: None}).encode()

@@ -1,8 +1,10 @@
 """The local skeleton of a remote repository: its documents, without the files that they name.
 
 It lies in the cache folder and is scanned like any repository. Everything appears in it in one step
-and whole: a version with all its deltas so far, later each delta. What a process that died was
-making has a hidden name and is removed by the next one.
+and whole: a model with its settings, a version with all its deltas so far, later each delta. What a
+process that died was making has a hidden name and is removed by the next one. A skeleton that lacks
+what others may have seen in it is hidden as a whole until it is filled: while there is none, what
+is served stays.
 """
 
 import fcntl
@@ -31,20 +33,29 @@ class Skeleton:
     Servers with the same cache folder and repository share it: one of them writes.
 
     Args:
-        root: its folder; made, mode 0700.
+        root: its folder; made, mode 0700, when it is shown.
 
     Raises:
-        Unavailable: the folder cannot be written.
+        Unavailable: the folder around it cannot be written.
     """
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self._hidden = root.with_name(f"{_MAKING}{root.name}")
+        self._place = root
         self._lock = -1
         with _writing():
-            root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            root.parent.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether it is there, where others look for it."""
+        return self._place == self.root and self.root.is_dir()
 
     def begin(self) -> bool:
         """Become the one that writes it, until `close` or the end of the process.
+
+        Where there is none, or one is being made, it is hidden.
 
         Returns:
             Whether that is so; if not, another process does.
@@ -55,15 +66,20 @@ class Skeleton:
         if self._lock >= 0:
             return True
         with _writing():
-            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            lock = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            place = self.root
+            if not place.is_dir():
+                place = self._hidden
+                place.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lock = _locked(place)
+            if lock < 0:
+                return False
+            if place != self.root and self.root.is_dir():  # another has just shown its own
                 os.close(lock)
                 return False
-            self._lock = lock
-            for folder in (self.root, *(one for one in self.root.iterdir() if one.is_dir())):
+            self._lock, self._place = lock, place
+            if place == self.root:
+                _remove(self._hidden)
+            for folder in (place, *(one for one in place.iterdir() if one.is_dir())):
                 for left in folder.glob(f"{_MAKING}*"):
                     _remove(left)
         return True
@@ -73,20 +89,50 @@ class Skeleton:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
+        self._place = self.root
+
+    def hide(self) -> None:
+        """Take it away from those who look at it, until `show`; its writer calls it."""
+        if self._place == self.root:
+            with _writing():
+                _remove(self._hidden)
+                self.root.rename(self._hidden)
+            self._place = self._hidden
+
+    def show(self) -> None:
+        """Let it be there, if it is hidden: all that is in it in one step.
+
+        Raises:
+            Unavailable: something else lies there now; it is left to others.
+        """
+        if self._place != self.root:
+            try:
+                with _writing():
+                    self._place.rename(self.root)
+            except Unavailable:
+                self.close()
+                raise
+            self._place = self.root
 
     def is_there(self) -> bool:
         """Whether the folder that this writes is still the one at its path."""
-        try:
-            return self._lock >= 0 and os.path.samestat(os.fstat(self._lock), self.root.stat())
-        except OSError:
-            return False
+        return self._lock >= 0 and _is_at(self._lock, self._place)
 
-    def has(self, model: str, version: int) -> bool:
-        """Whether a version is there."""
-        return (self.root / model / str(version) / manifest.FILE_NAME).is_file()
+    def has(self, model: str, version: int | None = None) -> bool:
+        """Whether a model or a version of it is there."""
+        if version is None:
+            return (self._place / model).is_dir()
+        return (self._place / model / str(version) / manifest.FILE_NAME).is_file()
+
+    def deltas(self, model: str, version: int) -> set[int]:
+        """Return the numbers of the deltas of a version."""
+        with _writing():
+            return _deltas(self._place / model / str(version))
 
     def models(self) -> dict[str, dict[int, set[int]]]:
         """Return what is there: model -> version -> numbers of its deltas."""
+        if not self._place.is_dir():
+            return {}
         with _writing():
             return {
                 model.name: {
@@ -94,14 +140,14 @@ class Skeleton:
                     for version in model.iterdir()
                     if is_version(version.name) and (version / manifest.FILE_NAME).is_file()
                 }
-                for model in self.root.iterdir()
+                for model in self._place.iterdir()
                 if model.is_dir() and not model.name.startswith(".")
             }
 
     def read(self, path: str) -> bytes | None:
         """Return a file of it; None where there is none."""
         try:
-            return (self.root / path).read_bytes()
+            return (self._place / path).read_bytes()
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -111,10 +157,13 @@ class Skeleton:
         """Make the files beside the versions of a model these; returns whether any was another."""
         changed = False
         with _writing():
-            folder = self.root / model
+            folder = self._place / model
             if not folder.is_dir():
-                folder.mkdir(mode=0o700)
-                changed = True
+                making = Path(tempfile.mkdtemp(prefix=_MAKING, dir=self._place))
+                for name, data in files.items():
+                    (making / name).write_bytes(data)
+                making.rename(folder)
+                return True
             for found in folder.iterdir():
                 if found.is_file() and found.name not in files and not found.name.startswith("."):
                     found.unlink()
@@ -139,7 +188,7 @@ class Skeleton:
             deltas: those that are published, by number.
         """
         with _writing():
-            target = self.root / model / str(version)
+            target = self._place / model / str(version)
             making = Path(tempfile.mkdtemp(prefix=_MAKING, dir=target.parent))
             (making / _DELTAS).mkdir()
             (making / manifest.FILE_NAME).write_bytes(document)
@@ -152,17 +201,40 @@ class Skeleton:
     def put_delta(self, model: str, version: int, number: int, data: bytes) -> None:
         """Put a delta to its version, which is there."""
         with _writing():
-            _write_delta(self.root / model / str(version), number, data)
+            _write_delta(self._place / model / str(version), number, data)
 
     def remove(self, model: str, version: int | None = None, number: int | None = None) -> None:
         """Remove a model, a version of it, or a delta of that."""
         with _writing():
-            place = self.root / model
+            place = self._place / model
             if version is not None:
                 place /= str(version)
             if number is not None:
                 place = place / _DELTAS / f"{number:0{_DIGITS}}"
             _remove(place)
+
+
+def _locked(place: Path) -> int:
+    """Lock a folder; -1 where another process has, or has just moved it."""
+    try:
+        lock = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:
+        return -1
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        is_locked = _is_at(lock, place)
+    except BlockingIOError:
+        is_locked = False
+    if not is_locked:
+        os.close(lock)
+    return lock if is_locked else -1
+
+
+def _is_at(lock: int, place: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(lock), place.stat())
+    except OSError:
+        return False
 
 
 def _deltas(version: Path) -> set[int]:
