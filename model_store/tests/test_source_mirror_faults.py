@@ -124,6 +124,28 @@ def remove(root: Path, gone: str) -> None:
         shutil.rmtree(path)
 
 
+def test_a_model_that_is_new_comes_with_its_settings(
+    folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "mirror"
+    folder.put("ctr/1/manifest.json")
+    mirrored = Mirror(folder, root)
+    mirrored.look()
+    before = scanned(root)
+    folder.put("cvr/serving.yaml", b"versions: all\n")
+    found = []
+    write = Path.write_bytes
+
+    def scan_and_write(path: Path, data: bytes) -> int:
+        found.append(scanned(root))
+        return write(path, data)
+
+    monkeypatch.setattr(Path, "write_bytes", scan_and_write)
+    assert mirrored.look()
+    assert found == [before]
+    assert scan_repository(root).models.keys() == {"ctr", "cvr"}
+
+
 def test_a_skeleton_is_not_there_before_it_is_whole(folder: Folder, tmp_path: Path) -> None:
     root = tmp_path / "mirror"
     for place in ("ctr/1", "cvr/1"):
@@ -221,7 +243,11 @@ def test_a_version_published_anew_that_cannot_be_read_gets_no_deltas_of_the_new_
     folder.put_deltas(1)
     folder.refused = {"ctr/1/deltas"}
     assert not mirrored.look()
+    assert not mirrored.look()
     assert numbers(tmp_path / "mirror") == []
+    folder.refused = set()
+    assert mirrored.look()
+    assert numbers(tmp_path / "mirror") == [1]
 
 
 def test_a_store_whose_one_document_is_refused_is_there(folder: Folder, tmp_path: Path) -> None:

@@ -306,7 +306,6 @@ class Mirror:
             del self._models[name].versions[number]
             return True
         if not is_same:  # published anew: its deltas are none of what is mirrored
-            self._postpone(version, begin_s)
             return self._take(name, self._models[name], number)
         version.deltas &= self._skeleton.deltas(name, number)
         gone = version.deltas - listed
