@@ -274,6 +274,31 @@ def test_a_mount_that_went_away_is_no_empty_repository(root: Path) -> None:
     assert eyes.look().models == {}
 
 
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_repository_that_goes_while_it_is_looked_at_takes_no_model_along(
+    root: Path, monkeypatch: pytest.MonkeyPatch, *, is_replaced: bool
+) -> None:
+    for name in ("m", "n"):
+        write(root / name / "1" / "model.onnx")
+    eyes = Eyes(root)
+    assert list(eyes.look().models) == ["m", "n"]
+    hidden = root.with_name("hidden")
+
+    def hide(names: list[str]) -> None:
+        root.rename(hidden)
+        if is_replaced:
+            root.mkdir()
+
+    monkeypatch.setattr(eyes.scanner, "_check_place", hide)
+    with pytest.raises(Unavailable, match="replaced while"):
+        eyes.look()
+    monkeypatch.undo()
+    if is_replaced:
+        root.rmdir()
+    hidden.rename(root)
+    assert list(eyes.look().models) == ["m", "n"]
+
+
 @on_loop
 async def test_a_watcher_looks_again_and_again_and_at_once_when_poked(root: Path) -> None:
     looks: asyncio.Queue[Look] = asyncio.Queue()

@@ -112,6 +112,8 @@ class Scanner:
             if seen is not None:
                 models[seen.name] = seen
             watches[name] = watch
+        if _place(self._root) != self._place:  # then what seems to have gone has not
+            raise Unavailable("the repository was replaced while it was looked at")
         self._models = watches
         report_ignored(frozenset(ignored), self._ignored)
         self._ignored = frozenset(ignored)
@@ -120,11 +122,19 @@ class Scanner:
 
     def _check_place(self, names: list[str]) -> None:
         """Refuse an empty folder that is not the one that had models: a mount that has gone."""
-        status = self._root.stat()
-        place = (status.st_dev, status.st_ino)
+        place = _place(self._root)
         if self._place not in (None, place) and not names and self._models:
             raise Unavailable("another folder without models lies in the repository's place")
         self._place = place
+
+
+def _place(root: Path) -> tuple[int, int] | None:
+    """Return what tells a folder from another one at its path; None where there is none."""
+    try:
+        status = root.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 @dataclass(frozen=True, slots=True)
