@@ -36,3 +36,33 @@ def test_a_server_that_is_still_starting_ends_in_order(
         time.sleep(0.05)
         process.send_signal(number)
         assert process.wait(60) == 0
+
+
+_AMID_A_CALLBACK = """
+import os
+import signal
+import weakref
+
+from anabranch_server.commands import serve
+
+
+class Module:
+    pass
+
+
+def end(_):
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+signal.signal(signal.SIGTERM, serve._leave)
+module = Module()
+watched = weakref.ref(module, end)
+del module
+raise SystemExit(3)
+"""
+
+
+def test_a_signal_amid_a_callback_of_pythons_is_not_lost() -> None:
+    done = subprocess.run([sys.executable, "-c", _AMID_A_CALLBACK], timeout=60, env=SURROUNDINGS)
+
+    assert done.returncode == 0
