@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from anabranch_testing.child_processes import mortal
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 COMMAND = [sys.executable, "-m", "open_bandit.live", "--pace-s", "0"]
 
@@ -34,9 +36,10 @@ def test_hours_are_learned_published_and_answered(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_it_ends_by_ctrl_c_without_a_trace(tmp_path: Path) -> None:
     command = [*COMMAND, "--picture", str(tmp_path / "live.png")]
-    with subprocess.Popen(
+    started = subprocess.Popen(
         command, cwd=EXAMPLES, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    )
+    with mortal(started) as process:
         assert process.stdout is not None
         for line in process.stdout:
             if "1+1" in line:

@@ -13,6 +13,7 @@ import pytest
 
 from anabranch_server import demo_server
 from anabranch_server.demo_requests import demo_data
+from anabranch_testing.child_processes import mortal
 from anabranch_wire.errors import Unavailable
 
 COMMAND = [sys.executable, "-m", "anabranch_server", "demo"]
@@ -64,13 +65,14 @@ def test_the_demo_ranks_and_exits_where_nobody_watches(tmp_path: Path) -> None:
 
 
 def test_the_demo_keeps_serving_until_told(tmp_path: Path) -> None:
-    with subprocess.Popen(
+    started = subprocess.Popen(
         [*COMMAND, "--keep"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env=environment(tmp_path),
-    ) as demo:
+    )
+    with mortal(started) as demo:
         assert demo.stdout
         assert demo.stderr
         try:
@@ -84,20 +86,18 @@ def test_the_demo_keeps_serving_until_told(tmp_path: Path) -> None:
 
 def test_ctrl_c_ends_a_demo_that_was_started_with_it_ignored(tmp_path: Path) -> None:
     # As `anabranch demo --keep &` in a script is.
-    with subprocess.Popen(
+    started = subprocess.Popen(
         ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *COMMAND, "--keep"],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
         env=environment(tmp_path),
-    ) as demo:
+    )
+    with mortal(started) as demo:
         assert demo.stderr
-        try:
-            assert "anabranch: serving until Ctrl-C\n" in iter(demo.stderr.readline, "")
-            demo.send_signal(signal.SIGINT)
-            assert demo.wait(30) == 0
-        finally:
-            demo.terminate()
+        assert "anabranch: serving until Ctrl-C\n" in iter(demo.stderr.readline, "")
+        demo.send_signal(signal.SIGINT)
+        assert demo.wait(30) == 0
 
 
 def test_the_demo_says_which_default_ports_others_have(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from anabranch_testing.child_processes import mortal
+
 SURROUNDINGS = {k: v for k, v in os.environ.items() if not k.startswith("ANABRANCH_")}
 
 
@@ -28,7 +30,8 @@ def test_a_server_that_is_still_starting_ends_in_order(
         command += [f"--{port}-port", "0"]
     command += ["--host", "127.0.0.1", "--run-dir", str(tmp_path / "run")]
     command += ["--state-dir", str(tmp_path / "state"), "--cache-dir", str(tmp_path / "cache")]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=SURROUNDINGS) as process:
+    started = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=SURROUNDINGS)
+    with mortal(started) as process:
         # Python itself catches SIGINT from the start; the command catches SIGTERM first.
         while not catches(process.pid, signal.SIGTERM):
             assert process.poll() is None
