@@ -323,7 +323,7 @@ class Case {
     for (std::int64_t row = 0; row < rows_of(buffer.side); ++row) {
       const bool broadcast = spec.side == Side::kUser && buffer.side == Side::kRow;
       const std::int64_t user =
-          batch_.user_index == nullptr ? 0 : users_[static_cast<std::size_t>(row)];
+          broadcast && batch_.user_index != nullptr ? users_[static_cast<std::size_t>(row)] : 0;
       const auto& bytes = rows[static_cast<std::size_t>(broadcast ? user : row)];
       const std::size_t at = static_cast<std::size_t>(row * strides_[spec.buffer]) + spec.column;
       std::copy(bytes.begin(), bytes.end(),
