@@ -389,10 +389,10 @@ def test_a_new_model_waits_for_settings_that_are_sent_whole(
     store.put("ctr/1/manifest.json", MANIFEST)
     remote = Faulty(store.url)
     store.put(path, b"format: 1\n# another\n")
-    if sent == "refused":
+    if isinstance(sent, str):
         remote.refused = {path}
     else:
-        remote.sent = {path: sent}  # type: ignore[dict-item]
+        remote.sent = {path: sent}
 
     mirrored = Mirror(remote, tmp_path / "new")
     with pytest.raises(Unavailable) if sent == "refused" else nullcontext():

@@ -112,7 +112,7 @@ def test_whose_server_lacks_files_is_told_to_name_the_url() -> None:
     async def lacks(*_: object) -> DifferenceView:
         raise NotFound("model.onnx: no such file")
 
-    administration.diff = lacks  # type: ignore[method-assign, assignment]
+    administration.diff = lacks  # type: ignore[method-assign, assignment]  # a stand-in's
     with admin_ports(administration) as ports:
         done = anabranch("ctr", "41", "42", "--admin", ports.url)
 

@@ -46,7 +46,7 @@ import os
 import signal
 import weakref
 
-from anabranch_server.commands import serve
+from anabranch_server.processes.leaving import leave_on_signals
 
 
 class Module:
@@ -57,7 +57,7 @@ def end(_):
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-signal.signal(signal.SIGTERM, serve._leave)
+leave_on_signals()
 module = Module()
 watched = weakref.ref(module, end)
 del module

@@ -24,18 +24,6 @@ from anabranch_wire.errors import (
 )
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    folder = tmp_path / "models"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
-def state(tmp_path: Path) -> Path:
-    return tmp_path / "state"
-
-
 def reloads(caplog: pytest.LogCaptureFixture) -> list[tuple[object, ...]]:
     """The reload lines so far: kind, version, result, reason."""
     return [

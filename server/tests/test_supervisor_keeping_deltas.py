@@ -22,19 +22,6 @@ from anabranch_testing.published_deltas import write_delta
 from anabranch_testing.stand_ins import until
 from anabranch_wire.errors import AnabranchError, Corrupt, InvalidInput, NotFound, Unavailable
 
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    folder = tmp_path / "models"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
-def state(tmp_path: Path) -> Path:
-    return tmp_path / "state"
-
-
 over_hours = partial(on_loop, timeout_s=1e6)
 """For tests that make time pass."""
 

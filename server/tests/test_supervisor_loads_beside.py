@@ -7,25 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from anabranch_server.administration import ActionRequest
+from anabranch_server.administration import Action, ActionRequest
 from anabranch_server.processes.loader_messages import ApplyDeltas
 from anabranch_server.supervisor import keeper_delta_faults, keeper_state
 from anabranch_testing.event_loops import on_loop
 from anabranch_testing.keepers import KeptServer, kept_server, write_version
 from anabranch_testing.published_deltas import write_delta
 from anabranch_testing.stand_ins import until
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    folder = tmp_path / "models"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
-def state(tmp_path: Path) -> Path:
-    return tmp_path / "state"
 
 
 @asynccontextmanager
@@ -449,9 +437,9 @@ async def test_all_that_waits_ends_with_the_server(root: Path, state: Path) -> N
         write_version(root / "m", 3)
         looking = asyncio.ensure_future(server.look())
         await until(lambda: ("m", 3) in server.named_loader.requests)
-        for action, version in (("unload", 1), ("rollback", 1)):
-            request = ActionRequest(version=version, wait_s=0)
-            begun.append(await server.admin.act(action, "m", request))  # type: ignore[arg-type]
+        actions: tuple[Action, ...] = ("unload", "rollback")
+        for action in actions:
+            begun.append(await server.admin.act(action, "m", ActionRequest(version=1, wait_s=0)))
         assert [one.state for one in begun] == ["RUNNING", "RUNNING"]
     looking.cancel()
     assert [server.admin.operation(one.id).state for one in begun] == ["CANCELLED"] * 2

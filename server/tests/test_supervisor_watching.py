@@ -28,13 +28,6 @@ def write(path: Path, text: str = "x") -> Path:
     return path
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    folder = tmp_path / "models"
-    folder.mkdir()
-    return folder
-
-
 class Eyes:
     """A scanner with clocks of its own."""
 

@@ -41,6 +41,15 @@ class RemoteDocuments:
         """What could not be read or listed when it was last asked for, and why."""
         return self._faults
 
+    def forget(self, place: str) -> None:
+        """Forget what could not be read of something that is there no more.
+
+        Args:
+            place: a folder, with all below it.
+        """
+        for path in [one for one in self._faults if one == place or one.startswith(f"{place}/")]:
+            del self._faults[path]
+
     def begin(self) -> None:
         """Begin a look."""
         self._answered, self._refused = 0, {}

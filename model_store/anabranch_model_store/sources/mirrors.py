@@ -143,7 +143,7 @@ class Mirror:
             raise Unavailable(f"{self._remote.url}: no model lies there any more")
         changed = False
         for name in [name for name in self._models if name not in names]:
-            self._skeleton.remove(name)
+            self._remove(name)
             del self._models[name]
             changed = True
         for name in sorted(names):
@@ -206,7 +206,7 @@ class Mirror:
         self._models[name] = model
         numbers = {int(one) for one, entry in listed.items() if entry.is_folder and is_version(one)}
         for number in model.versions.keys() - numbers:
-            self._skeleton.remove(name, number)
+            self._remove(name, number)
             del model.versions[number]
             changed = True
         new = sorted(numbers - model.versions.keys(), reverse=True)
@@ -302,16 +302,16 @@ class Mirror:
             self._postpone(version, begin_s)
             return self._probe(name, number, version)
         if text is None:  # it is being taken away
-            self._skeleton.remove(name, number)
+            self._remove(name, number)
             del self._models[name].versions[number]
             return True
         if not is_same:  # published anew: its deltas are none of what is mirrored
             return self._take(name, self._models[name], number)
         version.deltas &= self._skeleton.deltas(name, number)
         gone = version.deltas - listed
-        for one in gone:
-            self._skeleton.remove(name, number, one)
-            version.deltas.discard(one)
+        for one in gone | (version.unread - listed):
+            self._remove(name, number, one)
+        version.deltas -= gone
         version.unread &= listed
         known = version.deltas | (version.unpublished & listed)
         again = version.again.take(sorted(version.unread - known), _AGAIN)
@@ -323,6 +323,15 @@ class Mirror:
         version.unpublished = listed - version.deltas - version.unread
         version.took_s = self._now_s() - begin_s
         return changed
+
+    def _remove(self, name: str, *numbers: int) -> None:
+        """Remove a model, a version of it, or a delta of that, and what is known against it."""
+        self._skeleton.remove(name, *numbers)
+        match numbers:
+            case (number, one):
+                self._documents.forget(f"{name}/{number}/deltas/{one:08}")
+            case _:
+                self._documents.forget("/".join([name, *map(str, numbers)]))
 
     def _postpone(self, version: _Version, begin_s: float) -> None:
         """Let a listing that could not be done be due as late as one that was."""

@@ -1,12 +1,13 @@
 """`anabranch serve DIR`: almost every flag is a setting of `anabranch_server.settings`."""
 
 import os
-import signal
 import sys
 from pathlib import Path
-from typing import Annotated, Final, NoReturn
+from typing import Annotated, Final
 
 import typer
+
+from anabranch_server.processes.leaving import leave_on_signals
 
 __all__ = ["NOT_SETTINGS", "serve"]
 
@@ -159,10 +160,7 @@ def serve(
     ] = False,
 ) -> None:
     """Serve the models of a repository until SIGTERM or Ctrl-C."""
-    # The server catches them once it runs. Until then its modules are read, for a second or more,
-    # and as the first process of a container it would not even get a SIGTERM that nobody catches.
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _leave)
+    leave_on_signals()  # the server catches them once it runs; its modules take a second or more
 
     from anabranch_server.cores import usable_cores
     from anabranch_server.settings import read_settings, serve_config
@@ -189,12 +187,3 @@ def serve(
 
     check_distributions()  # refused before a port is taken
     raise typer.Exit(run_launcher(told))
-
-
-def _leave(*_: object) -> NoReturn:
-    """End with the code of an orderly end: nothing was begun yet.
-
-    At once, since whatever a handler raises is lost where Python is in the middle of a callback, as
-    it is now and then while modules are read.
-    """
-    os._exit(0)

@@ -1,24 +1,17 @@
-"""How the processes behind a launcher take the signals that ask them to leave."""
+"""How the processes behind a launcher take the signals that ask them to leave, once they work."""
 
 import asyncio
 import logging
 import os
 import signal
 from collections.abc import Callable
-from types import FrameType
 from typing import Final
 
-__all__ = ["drain_on_signals", "leave_on_signals"]
+__all__ = ["drain_on_signals"]
 
 _log = logging.getLogger(__name__)
 
 _STOPS: Final = (signal.SIGTERM, signal.SIGINT)
-
-
-def leave_on_signals() -> None:
-    """End the process at once on SIGTERM or SIGINT: nothing was begun yet. Main thread."""
-    for number in _STOPS:
-        signal.signal(number, _leave)
 
 
 def drain_on_signals(stop: Callable[[], None]) -> None:
@@ -38,7 +31,3 @@ def drain_on_signals(stop: Callable[[], None]) -> None:
 
     for number in _STOPS:
         loop.add_signal_handler(number, take, number)
-
-
-def _leave(number: int, frame: FrameType | None) -> None:
-    os._exit(0)

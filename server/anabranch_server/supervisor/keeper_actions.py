@@ -1,6 +1,5 @@
 """What people may ask of a model: each action changes the intent and has it carried out."""
 
-import asyncio
 from dataclasses import replace
 
 from anabranch_server.administration import Action, ActionRequest
@@ -209,18 +208,13 @@ def _newest_refused(kept: KeptModel) -> AnabranchError | None:
 def _deltas_refused(kept: KeptModel) -> AnabranchError | None:
     """Return why what answers is not at its newest delta, where that was refused before.
 
-    Where a later one was refused last, it is about that: it was to lead past the others.
+    Of several it is about the newest, which was to lead past the others.
     """
     default = None if kept.state is None else kept.state.default
-    fault = None if default is None else kept.delta_faults.of(default)
+    fault = None if default is None else kept.delta_faults.newest(default)
     if default is None or fault is None or kept.intent.hold is not None:
         return None
-    error, last = of_delta(fault.sequence, fault.error), kept.failures.last
-    if last is not None and last.version == default and last.delta is not None:
-        stops = kept.delta_faults.stops(default, asyncio.get_running_loop().time())
-        if last.delta in stops:
-            error = of_delta(last.delta, Conflict(last.error))
-    return of_version(default, error, "goes no further")
+    return of_version(default, of_delta(fault.sequence, fault.error), "goes no further")
 
 
 def _is_there(kept: KeptModel, version: int) -> bool:

@@ -145,6 +145,11 @@ class DeltaFaults:
         said = [one for one in self._faults.get(version, {}).values() if one.is_said]
         return min(said, key=lambda one: one.sequence, default=None)
 
+    def newest(self, version: int) -> DeltaFault | None:
+        """Return the last fault of a version that was reported: what is to lead past the others."""
+        said = [one for one in self._faults.get(version, {}).values() if one.is_said]
+        return max(said, key=lambda one: one.sequence, default=None)
+
     def passed(self, version: int, applied: int) -> None:
         """A version is served at a delta: what was in the way before that is not any more.
 

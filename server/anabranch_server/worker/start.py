@@ -9,7 +9,8 @@ import uvloop
 
 from anabranch_server.logs import configure_logs
 from anabranch_server.processes.boot import Boot, read_boot
-from anabranch_server.processes.stopping import drain_on_signals, leave_on_signals
+from anabranch_server.processes.leaving import leave_on_signals
+from anabranch_server.processes.stopping import drain_on_signals
 from anabranch_server.worker.allocator import map_large_blocks
 from anabranch_server.worker.process import WorkerProcess
 
