@@ -176,6 +176,18 @@ def test_a_loader_is_started_when_asked_for_and_not_again(stage: Stage) -> None:
     assert {end["level"] for end in ended if end["signal"] == signal.SIGKILL} == {"info"}
 
 
+def test_a_loader_beside_requests_gives_way_from_the_start(stage: Stage) -> None:
+    started(stage)
+    supervisor = stage.actor("supervisor.1")
+    usual = os.getpriority(os.PRIO_PROCESS, supervisor.pid)
+
+    for number, gives_way in enumerate([False, True, False], 1):
+        supervisor.tell("load", gives_way=gives_way)
+        supervisor.hear_of("LoaderAttached", of="launcher")
+        nice = os.getpriority(os.PRIO_PROCESS, stage.actor(f"loader.{number}").pid)
+        assert (nice > usual) == gives_way
+
+
 def test_loaders_of_versions_and_of_deltas_come_and_go_alone(stage: Stage) -> None:
     started(stage)
     supervisor = stage.actor("supervisor.1")

@@ -334,7 +334,7 @@ def test_rows_alone_need_no_graph_library() -> None:
 async def test_a_real_loader_applies_deltas(shop: Shop) -> None:
     pids: list[int] = []
 
-    def start() -> None:
+    def start(gives_way: bool) -> None:
         pid, channel, pidfd = started_loader(shop.cache)
         pids.append(pid)
         link.attach(pid, channel, pidfd)

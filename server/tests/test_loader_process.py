@@ -52,7 +52,7 @@ async def linked(
     """A link whose loaders this process starts; yields it and the pids of them."""
     pids: list[int] = []
 
-    def start() -> None:
+    def start(gives_way: bool) -> None:
         pid, channel, pidfd = started_loader(cache)
         pids.append(pid)
         link.attach(pid, channel, pidfd)
@@ -225,7 +225,7 @@ async def test_a_loader_is_replaced_once_it_has_answered_often(model: Path) -> N
 
 @on_loop
 async def test_without_a_launcher_the_reason_is_said(model: Path) -> None:
-    link = LoaderLink(lambda: None, start_timeout_s=0.01)
+    link = LoaderLink(lambda gives_way: None, start_timeout_s=0.01)
     with pytest.raises(Unavailable, match=r"no loader was started within 0\.01 s"):
         await link.load(request(model), ignore)
 

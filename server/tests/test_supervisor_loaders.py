@@ -30,8 +30,10 @@ class Cast:
 
     def __post_init__(self) -> None:
         self.loaders = Loaders(self.start, lambda: self.in_use)
+        self.give_way: list[bool] = []
 
-    def start(self, purpose: Purpose) -> None:
+    def start(self, purpose: Purpose, gives_way: bool) -> None:
+        self.give_way.append(gives_way)
         pid, channel, pidfd = started_loader(self.cache)
         self.pids.append((purpose, pid))
         if purpose in self.stopped:
@@ -100,6 +102,7 @@ async def test_deltas_of_one_model_go_on_while_a_version_of_another_is_looked_at
         publish(root, "slow", 2)
         await server.watcher.look()
         await wait_for(lambda: [one for one, _ in cast.pids].count("versions") == 2)
+        assert cast.give_way == [False, True]  # something is served by now
         for number in (1, 2, 3):
             publish_delta(folder, float(number))
             await server.watcher.look()

@@ -29,7 +29,7 @@ async def really_kept(
     """A server whose versions real loaders look at; yields it and the pids of those."""
     pids: list[int] = []
 
-    def start() -> None:
+    def start(gives_way: bool) -> None:
         pid, channel, pidfd = started_loader(cache=tmp_path / "cache")
         pids.append(pid)
         link.attach(pid, channel, pidfd)

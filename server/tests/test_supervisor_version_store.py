@@ -156,6 +156,7 @@ async def test_a_store_that_was_cancelled_while_it_opened_leaves_no_descriptor(
     tmp_path: Path,
 ) -> None:
     plan, held = plan_in(tmp_path), Held()
+    gc.collect()  # of tests before
     before = open_descriptors()
 
     await held.cancel(

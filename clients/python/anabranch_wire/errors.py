@@ -21,6 +21,7 @@ project's contracts (HTTP status, gRPC status name)::
     |-- Unsupported           501  UNIMPLEMENTED        a known protocol feature we do not have
     |-- Overloaded            503  RESOURCE_EXHAUSTED   queue full; try again after `retry_after_s`
     |-- Unavailable           503  UNAVAILABLE          not loaded, draining, executor lost
+    |   `-- DeviceLost        503  UNAVAILABLE          a GPU answers nothing any more
     `-- DeadlineExceeded      504  DEADLINE_EXCEEDED    too late to be worth computing
 """
 
@@ -32,6 +33,7 @@ __all__ = [
     "Conflict",
     "Corrupt",
     "DeadlineExceeded",
+    "DeviceLost",
     "Internal",
     "InvalidInput",
     "MethodNotAllowed",
@@ -181,6 +183,10 @@ class Unavailable(AnabranchError):
 
     http = 503
     grpc = "UNAVAILABLE"
+
+
+class DeviceLost(Unavailable):
+    """A GPU, or this process' hold on it, is gone: whatever is tried on it fails from now on."""
 
 
 class DeadlineExceeded(AnabranchError):

@@ -82,6 +82,7 @@ class Place:
         role: what it is.
         index: number of a worker; of a loader, 0 for versions and 1 for deltas.
         incarnation: of the newest process, 0 before the first.
+        gives_way: whether the next one begins as work that gives way to requests.
         ends: ends in a row of processes that did not live long.
         running: the process that runs.
         start_at_s: when the next one is started, on the monotonic clock.
@@ -90,6 +91,7 @@ class Place:
     role: Role
     index: int = 0
     incarnation: int = 0
+    gives_way: bool = False
     ends: int = 0
     running: Running | None = None
     start_at_s: float | None = None

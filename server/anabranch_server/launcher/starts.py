@@ -7,7 +7,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
 from anabranch_server.config import ServeConfig
@@ -15,6 +15,7 @@ from anabranch_server.launcher.estate import Estate
 from anabranch_server.ports import Claim, listener_beside
 from anabranch_server.processes.boot import Boot, ListenAddress, Role
 from anabranch_server.processes.channel import pair
+from anabranch_server.processes.priorities import give_way
 from anabranch_server.processes.spawning import Child, spawn
 from anabranch_server.ready import seconds_since_start
 
@@ -122,8 +123,10 @@ class Starter:
             child = spawn(self._programs.worker, boot, descriptors)
         return Started(child, to_it, to_supervisor)
 
-    def loader(self, index: int, incarnation: int) -> Started:
+    def loader(self, index: int, incarnation: int, *, gives_way: bool = False) -> Started:
         """Start a loader; `index` is 0 for versions, and 1 for deltas.
+
+        One that gives way does so before it reads its first module: it has no way back up.
 
         Raises:
             OSError: the system has no room for it.
@@ -131,6 +134,9 @@ class Starter:
         with _channel() as (to_supervisor, its_end):
             boot = self._boot("loader", index, incarnation)
             child = spawn(self._programs.loader, boot, {"supervisor": its_end.fileno()})
+            if gives_way:
+                with suppress(ProcessLookupError):
+                    give_way(child.pid)
         return Started(child, None, to_supervisor)
 
     def _boot(self, role: Role, index: int, incarnation: int) -> Boot:

@@ -184,7 +184,7 @@ class Upkeep:
             return self._starter.supervisor(place.incarnation)
         if place.role == "worker":
             return self._starter.worker(place.index, place.incarnation)
-        return self._starter.loader(place.index, place.incarnation)
+        return self._starter.loader(place.index, place.incarnation, gives_way=place.gives_way)
 
     def _introduce(self, place: Place, running: Running, started: Started) -> None:
         """Bring the new process together with those that it works with."""
@@ -219,6 +219,7 @@ class Upkeep:
             _log.error("%s has nothing to ask for", place, extra={"event": "bad_packet"})
         elif not self._stopping and isinstance(message, StartLoader):
             loader = self._loaders[message.purpose]
+            loader.gives_way = message.gives_way
             loader.start_at_s = time.monotonic()
             if loader.running is not None:  # the supervisor has seen its end already, or gave it up
                 loader.running.kill()

@@ -107,9 +107,15 @@ class Drain(Message, frozen=True):
 
 
 class StartLoader(Message, frozen=True):
-    """Start a loader, answered by `LoaderAttached`; one that runs for that purpose is killed."""
+    """Start a loader, answered by `LoaderAttached`; one that runs for that purpose is killed.
+
+    Attributes:
+        purpose: what it is to look at.
+        gives_way: whether it begins, imports and all, as work that gives way to requests.
+    """
 
     purpose: Purpose
+    gives_way: bool = False
 
 
 # --- supervisor -> worker -----------------------------------------------------------------------

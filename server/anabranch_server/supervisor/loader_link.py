@@ -59,7 +59,8 @@ class LoaderLink:
     """Has versions looked at, one after the other, in a process that may die of them.
 
     Args:
-        start: asks the launcher for a loader; `attach` answers it.
+        start: asks the launcher for a loader, and says whether it begins as work that gives way;
+            `attach` answers it.
         start_timeout_s: how long that may take.
         fresh_s: a loader that has been without work for longer is not asked any more.
         most_answers: nor one that has given so many answers.
@@ -74,7 +75,7 @@ class LoaderLink:
 
     def __init__(
         self,
-        start: Callable[[], None],
+        start: Callable[[bool], None],
         start_timeout_s: float = 30.0,
         fresh_s: float = _FRESH_S,
         most_answers: int = _MOST_ANSWERS,
@@ -248,7 +249,7 @@ class LoaderLink:
         self._attached.clear()
         if not self._is_starting:  # whoever asked before may have been cancelled meanwhile
             self._is_starting = True
-            self._start()
+            self._start(least != "normal")
         try:
             async with asyncio.timeout(self._start_timeout_s):
                 while self._loader is None:

@@ -35,12 +35,13 @@ class Loaders:
     """Has versions and deltas looked at, each kind one after the other; see `VersionLoader`.
 
     Args:
-        start: asks the launcher for a loader; `attach` answers it.
+        start: asks the launcher for a loader, and says whether it begins as work that gives way;
+            `attach` answers it.
         in_use: files of the cache folder that processes may still be told of.
     """
 
     def __init__(
-        self, start: Callable[[Purpose], None], in_use: Callable[[], Collection[str]]
+        self, start: Callable[[Purpose, bool], None], in_use: Callable[[], Collection[str]]
     ) -> None:
         self._in_use = in_use
         self._waiting: dict[int, ApplyDeltas] = {}

@@ -244,9 +244,9 @@ class SupervisorProcess:
         self._ordered.set()
         self.stop()
 
-    def _start_loader(self, purpose: Purpose) -> None:
+    def _start_loader(self, purpose: Purpose, gives_way: bool) -> None:
         with suppress(ChannelClosed):  # the launcher's end is noticed elsewhere
-            self._launcher.send(StartLoader(purpose))
+            self._launcher.send(StartLoader(purpose, gives_way))
 
     # --- models ---------------------------------------------------------------------------------
 

@@ -10,7 +10,12 @@ from anabranch_runtime.store import Change as RowChange
 from anabranch_server.processes.plans import StorePlan
 from anabranch_server.supervisor.store_figures import StoreFigures
 from anabranch_server.supervisor.store_replay import replayed
-from anabranch_server.supervisor.store_sizes import check_room, generation_bytes, less
+from anabranch_server.supervisor.store_sizes import (
+    check_room,
+    generation_bytes,
+    less,
+    with_room_for_all,
+)
 from anabranch_wire.errors import Unavailable
 
 __all__ = ["OpenStore", "open_store"]
@@ -65,6 +70,7 @@ def open_store(
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if copy is None else os.dup(copy)
         left = available_bytes if copy is None else less(available_bytes, segment.bytes)
         most_keys = [one.most_keys for one in plan.capacities]
+        rooms = with_room_for_all(segment.tables, rooms, left)
         writer, rooms = replayed(segment, rooms, most_keys, fills, left)
         figures = StoreFigures.of(writer, len(segment.tables))
     except BaseException as error:

@@ -6,9 +6,18 @@ from typing import Final
 from anabranch_model_store.row_formats import TableSize
 from anabranch_runtime.store import Capacity, SegmentTable, TableStats, row_stride
 from anabranch_wire.errors import TooLarge
+from anabranch_wire.plan import MAX_ROWS
 from anabranch_wire.plan import Capacity as PlannedCapacity
 
-__all__ = ["arena_bytes", "base_bytes", "check_room", "generation_bytes", "index_bytes", "less"]
+__all__ = [
+    "arena_bytes",
+    "base_bytes",
+    "check_room",
+    "generation_bytes",
+    "index_bytes",
+    "less",
+    "with_room_for_all",
+]
 
 _SLOT: Final = 16
 _ROW_VERSION: Final = 8
@@ -64,6 +73,34 @@ def check_room(
             f"index and room for changed rows of the tables need {needed} bytes{copy}; the machine "
             f"has {available_bytes} left"
         )
+
+
+def with_room_for_all(
+    tables: Sequence[SegmentTable], capacities: Sequence[Capacity], available_bytes: int | None
+) -> list[Capacity]:
+    """Return capacities with which every row of a table may change, and those that come on top.
+
+    Room takes memory only where it is used. A table that has it is never moved to a new generation
+    because its rows change, which takes seconds where there are millions of them.
+
+    Args:
+        tables: of the segment below.
+        capacities: room that there has to be.
+        available_bytes: memory that a generation may take; None where that is not known. Where half
+            of it would not do for all that room, `capacities` are returned as they are.
+    """
+    wide = [
+        Capacity(
+            arena_rows=min(capacity.arena_rows + table.rows, MAX_ROWS - table.rows)
+            if capacity.arena_rows < table.rows
+            else capacity.arena_rows,
+            keys=capacity.keys,
+        )
+        for table, capacity in zip(tables, capacities, strict=True)
+    ]
+    if available_bytes is not None and 2 * generation_bytes(tables, wide) > available_bytes:
+        return list(capacities)
+    return wide
 
 
 def less(available_bytes: int | None, taken_bytes: int) -> int | None:
