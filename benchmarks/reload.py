@@ -89,7 +89,7 @@ def main() -> None:
     if wanted & {"W9", "W12"}:
         measured += _version_rows(wanted, sizes, reloads)
     if "W9" in wanted:
-        deltas = DeltaSizes(20_000, 500, 1, 3.0, 2, 1, 500) if options.quick else DeltaSizes()
+        deltas = DeltaSizes(20_000, 500, 1, 3.0, 2, 1, 3.0, 500) if options.quick else DeltaSizes()
         measured += delta_rows(deltas, options.pictures)
     if "W10" in wanted:
         fresh = FreshnessSizes(20_000, 500, 5, 5) if options.quick else FreshnessSizes()
