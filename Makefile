@@ -59,7 +59,10 @@ bench: setup ## the figures of docs/benchmarks.md; two hours on a quiet machine
 	$(BIN)/python benchmarks/serving.py --json benchmarks/results/serving.json
 	$(BIN)/python benchmarks/session_group.py --json benchmarks/results/session_group.json
 	$(BIN)/python benchmarks/split.py --json benchmarks/results/split.json
-	$(BIN)/python benchmarks/reload.py --json benchmarks/results/reload.json --pictures docs/images
+	$(BIN)/python benchmarks/reload.py --only W9 --json benchmarks/results/reload_load.json --pictures docs/images
+	$(BIN)/python benchmarks/reload.py --only W10 --json benchmarks/results/reload_freshness.json --pictures docs/images
+	$(BIN)/python benchmarks/reload.py --only W12 --json benchmarks/results/reload_thousand.json
+	$(BIN)/python benchmarks/reload.py --only W13 --only W14 --json benchmarks/results/reload_starts.json
 	$(BIN)/python benchmarks/delta_endurance.py --json benchmarks/results/delta_endurance.json --pictures docs/images
 	$(BIN)/python benchmarks/lookup.py --json benchmarks/results/lookup.json
 	$(BIN)/python benchmarks/isolation.py --json benchmarks/results/isolation.json

@@ -16,6 +16,7 @@ import numpy as np
 
 import rows as results
 from anabranch_publish import Publisher
+from anabranch_server.launcher.restarts import RestartPolicy
 from anabranch_testing.server_processes import ServerProcesses
 from anabranch_testing.servers import RunningServer, started_server
 from fresh_model import DIM, MODEL, TABLE, FreshModel, item_keys
@@ -26,6 +27,8 @@ __all__ = ["StartSizes", "start_rows"]
 DISTRIBUTIONS: Final = ("anabranch", "onnxruntime", "numpy")
 _POLL_S: Final = 0.002
 _PATIENCE_S: Final = 1800.0
+_HEALTHY_S: Final = RestartPolicy().healthy_s + 1.0
+"""A worker that ends earlier than that, again and again, is started later and later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,15 +148,14 @@ def _seconds_to_ready(model: FreshModel, folder: Path) -> float:
 
 
 def _seconds_to_restart(server: RunningServer) -> float:
+    time.sleep(_HEALTHY_S)
     roles = ServerProcesses(server.process.pid).all()
     [worker] = [pid for pid, role in roles.items() if role == "worker"]
     begin = time.monotonic()
     os.kill(worker, signal.SIGKILL)
     while not _answers(server.http):
         time.sleep(_POLL_S)
-    seconds = time.monotonic() - begin
-    time.sleep(1.0)
-    return seconds
+    return time.monotonic() - begin
 
 
 def _answers(address: str) -> bool:

@@ -6,7 +6,15 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["BindMemory", "IoBinding", "NamedOutput", "NativeSession", "OrtSession"]
+__all__ = [
+    "BindMemory",
+    "BindOutput",
+    "DeviceValue",
+    "IoBinding",
+    "NamedOutput",
+    "NativeSession",
+    "OrtSession",
+]
 
 
 class NamedOutput(Protocol):
@@ -30,12 +38,39 @@ class BindMemory(Protocol):
         """Tie it to `buffer_ptr`, which has to outlive the binding."""
 
 
+class BindOutput(Protocol):
+    """Ties an output to memory, or leaves that to the library."""
+
+    def __call__(
+        self,
+        name: str,
+        device_type: str = "cpu",
+        device_id: int = 0,
+        element_type: type | None = None,
+        shape: Sequence[int] | None = None,
+        buffer_ptr: int | None = None,
+    ) -> None:
+        """Tie it to `buffer_ptr`, which has to outlive the binding."""
+
+
+class DeviceValue(Protocol):
+    """A value in memory of the library's."""
+
+    def shape(self) -> list[int]:
+        """Return its shape."""
+        ...
+
+
 class IoBinding(Protocol):
     """Memory that runs read from and write to."""
 
     _iobinding: object
     bind_input: BindMemory
-    bind_output: BindMemory
+    bind_output: BindOutput
+
+    def get_outputs(self) -> Sequence[DeviceValue]:
+        """Return the outputs of the last run."""
+        ...
 
 
 class NativeSession(Protocol):
@@ -52,6 +87,10 @@ class OrtSession(Protocol):
 
     def get_outputs(self) -> Sequence[NamedOutput]:
         """Return the outputs, in the graph's order."""
+        ...
+
+    def get_providers(self) -> list[str]:
+        """Return what computes it, the first choice first."""
         ...
 
     def io_binding(self) -> IoBinding:

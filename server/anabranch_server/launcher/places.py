@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -61,16 +62,15 @@ class Running:
         """Send SIGKILL at that time, or earlier where that was said before."""
         self.kill_at_s = when_s if self.kill_at_s is None else min(when_s, self.kill_at_s)
 
-    def reap(self, now_s: float) -> End | None:
-        """Return how it ended, None while it runs. Its pidfd still has to be given up."""
-        ended = os.waitid(os.P_PIDFD, self.child.pidfd, os.WEXITED | os.WNOHANG)
-        if ended is None:
-            return None
+    def reap(self) -> End:
+        """Wait until it has ended, and return how. Its pidfd still has to be given up."""
+        ended = os.waitid(os.P_PIDFD, self.child.pidfd, os.WEXITED)
+        assert ended is not None, "that is for calls that do not wait"
         exited = ended.si_code == os.CLD_EXITED
         return End(
             code=ended.si_status if exited else None,
             signal=None if exited else ended.si_status,
-            life_s=now_s - self.began_s,
+            life_s=time.monotonic() - self.began_s,
         )
 
 

@@ -17,6 +17,7 @@ from typing import Final
 from anabranch_server.launcher.estate import Estate
 from anabranch_server.launcher.places import End, Place, Running
 from anabranch_server.launcher.polling import Poller
+from anabranch_server.launcher.reaping import Reaper
 from anabranch_server.launcher.restarts import RestartPolicy
 from anabranch_server.launcher.starts import Started, Starter
 from anabranch_server.processes.channel import Channel, ChannelClosed, pair
@@ -65,6 +66,7 @@ class Upkeep:
         self._starter = starter
         self._estate = estate
         self._poller = poller
+        self._reaper = Reaper(poller)
         self._drain_s = drain_s
         self._policy = policy
         self._supervisor = Place("supervisor")
@@ -166,7 +168,7 @@ class Upkeep:
                 partial(self._on_channel_closed, place),
             )
         place.running = Running(started.child, channel, time.time(), time.monotonic())
-        self._poller.add_reader(started.child.pidfd, partial(self._on_end, place))
+        self._poller.add_reader(started.child.pidfd, partial(self._on_end, place, place.running))
         _log.info(
             "%s started",
             place,
@@ -229,14 +231,13 @@ class Upkeep:
         if place.running is not None and not self._stopping:
             place.running.kill_by(time.monotonic() + self._policy.linger_s)
 
-    def _on_end(self, place: Place) -> None:
-        running = place.running
-        now_s = time.monotonic()
-        end = running.reap(now_s) if running is not None else None
-        if running is None or end is None:
-            return
-        place.running = None
+    def _on_end(self, place: Place, running: Running) -> None:
         self._poller.remove_reader(running.child.pidfd)
+        self._reaper.reap(running, partial(self._on_reaped, place, running))
+
+    def _on_reaped(self, place: Place, running: Running, end: End) -> None:
+        now_s = time.monotonic()
+        place.running = None
         os.close(running.child.pidfd)
         if running.channel is not None:
             running.channel.close()

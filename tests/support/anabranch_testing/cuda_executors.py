@@ -6,16 +6,14 @@ The stub driver is tried with it.
 
 import ctypes
 from contextlib import ExitStack
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-from cuda.bindings import driver
 from cuda.core import (
     Buffer,
     Device,
     Kernel,
     LaunchConfig,
-    MemoryResource,
     ObjectCode,
     Stream,
     StreamOptions,
@@ -23,56 +21,18 @@ from cuda.core import (
 )
 from numpy.typing import NDArray
 
+from anabranch_runtime.backends.gpu.memory import PinnedMemory
 from anabranch_testing.cuda_stub_control import CudaStub, floats_at
 
 __all__ = [
     "ROWS",
     "AffineExecutor",
-    "PinnedMemory",
     "affine_kernel",
     "pinned_floats",
     "plain_stream",
 ]
 
 ROWS: Final = 64
-
-
-class PinnedMemory(MemoryResource):  # type: ignore[misc]
-    """Pinned memory that goes when it is closed, on a lost device too.
-
-    LegacyPinnedMemoryResource waits for a stream first, and keeps the memory where that fails. Who
-    closes a buffer has waited for those who use it.
-    """
-
-    def allocate(self, size: int, *, stream: Any = None) -> Buffer:
-        """Return a buffer of `size` bytes.
-
-        Raises:
-            MemoryError: the driver refused.
-        """
-        error, address = driver.cuMemHostAlloc(size, 0)
-        if error != driver.CUresult.CUDA_SUCCESS:
-            raise MemoryError(f"{size} pinned bytes: {error!r}")
-        return Buffer.from_handle(address, size, mr=self)
-
-    def deallocate(self, ptr: Any, size: int, *, stream: Any = None) -> None:
-        """Free a buffer; an error would be that of an earlier call."""
-        driver.cuMemFreeHost(ptr)
-
-    @property
-    def is_device_accessible(self) -> bool:
-        """True."""
-        return True
-
-    @property
-    def is_host_accessible(self) -> bool:
-        """True."""
-        return True
-
-    @property
-    def device_id(self) -> int:
-        """-1: of no device."""
-        return -1
 
 
 def affine_kernel(stub: CudaStub) -> Kernel:

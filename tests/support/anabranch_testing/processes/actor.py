@@ -146,8 +146,8 @@ class Actor:
     def do_exit(self, code: int) -> None:
         sys.exit(code)
 
-    def do_load(self, purpose: Purpose = "versions") -> None:
-        self.channels["launcher"].send(StartLoader(purpose))
+    def do_load(self, purpose: Purpose = "versions", gives_way: bool = False) -> None:
+        self.channels["launcher"].send(StartLoader(purpose, gives_way))
 
     def do_serve(self) -> None:
         SharedWords.open(self.boot.descriptors["epochs"], writable=True).store(17, 1)
