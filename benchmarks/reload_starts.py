@@ -16,6 +16,7 @@ import numpy as np
 
 import rows as results
 from anabranch_publish import Publisher
+from anabranch_publish.published_deltas import PublishedDeltas
 from anabranch_server.launcher.restarts import RestartPolicy
 from anabranch_testing.server_processes import ServerProcesses
 from anabranch_testing.servers import RunningServer, started_server
@@ -122,12 +123,36 @@ def _day_rows(
 
 def _publish_day(model: FreshModel, sizes: StartSizes) -> None:
     random = np.random.default_rng(sizes.deltas)
-    with Publisher(model.folder, version=1) as publisher:
+    with _AlonePublisher(model.folder, version=1) as publisher:
         for number in range(sizes.deltas):
             delta = publisher.delta(step=number)
             keys = item_keys(random.integers(0, sizes.rows, sizes.changed))
             delta.upsert(TABLE, keys, random.standard_normal((sizes.changed, DIM), np.float32))
             delta.publish()
+
+
+class _AlonePublisher(Publisher):
+    """Publishes without looking for what others have published: a look takes longer and longer."""
+
+    def _deltas(self) -> PublishedDeltas:
+        known = getattr(self, "_known", None)
+        if known is None:
+            known = self._known = _Known(super()._deltas())
+        return known
+
+
+class _Known(PublishedDeltas):
+    """Deltas that nobody else publishes; counts them where it would list them."""
+
+    def __init__(self, deltas: PublishedDeltas) -> None:
+        super().__init__(deltas.storage, deltas.version)
+        self._newest = deltas.newest()
+
+    def newest(self) -> int:
+        """Return the number of the newest delta."""
+        if self.document(self._newest + 1) is not None:
+            self._newest += 1
+        return self._newest
 
 
 @contextmanager

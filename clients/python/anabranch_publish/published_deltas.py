@@ -14,7 +14,7 @@ from anabranch_wire.errors import Conflict, InvalidInput, NotFound, Unsupported
 
 __all__ = ["PublishedDeltas"]
 
-_NUMBER: Final = re.compile(r"[0-9]{8}")
+_DIGITS: Final = 8
 _ATTEMPT: Final = re.compile(r"[0-9a-f]{16}")
 _DELTAS: Final = "deltas"
 
@@ -84,8 +84,13 @@ class PublishedDeltas:
 
     def numbers(self) -> list[int]:
         """Return the numbers that have a folder, the newest first; not all have a delta."""
+        return sorted(map(int, self._number_names()), reverse=True)
+
+    def _number_names(self) -> list[str]:
         names = self._storage.names(f"{self._version}/{_DELTAS}")
-        return sorted((int(name) for name in names if _NUMBER.fullmatch(name)), reverse=True)
+        return [
+            name for name in names if len(name) == _DIGITS and name.isascii() and name.isdigit()
+        ]
 
     def attempts(self, sequence: int) -> list[str]:
         """Return the attempts at a number that have a folder."""
@@ -104,7 +109,14 @@ class PublishedDeltas:
 
     def newest(self) -> int:
         """Return the number of the newest delta; 0 where there is none."""
-        for sequence in self.numbers():
+        names = self._number_names()
+        if not names:
+            return 0
+        # Usually the first one is it; names of one length sort as their numbers do.
+        last = int(max(names))
+        if self._storage.read(self.document_path(last)) is not None:
+            return last
+        for sequence in sorted(map(int, names), reverse=True):
             if self._storage.read(self.document_path(sequence)) is not None:
                 return sequence
         return 0
