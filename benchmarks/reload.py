@@ -95,7 +95,7 @@ def main() -> None:
         fresh = FreshnessSizes(20_000, 500, 5, 5) if options.quick else FreshnessSizes()
         measured += freshness_rows(fresh)
     if wanted & {"W13", "W14"}:
-        starts = StartSizes(20_000, 1, 30, 10) if options.quick else StartSizes()
+        starts = StartSizes(20_000, 1, 30, 10, 0.0) if options.quick else StartSizes()
         measured += start_rows(starts, wanted)
     results.show(measured)
     if options.json is not None:

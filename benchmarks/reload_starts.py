@@ -28,8 +28,6 @@ __all__ = ["StartSizes", "start_rows"]
 DISTRIBUTIONS: Final = ("anabranch", "onnxruntime", "numpy")
 _POLL_S: Final = 0.002
 _PATIENCE_S: Final = 1800.0
-_HEALTHY_S: Final = RestartPolicy().healthy_s + 1.0
-"""A worker that ends earlier than that, again and again, is started later and later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +39,15 @@ class StartSizes:
         rounds: of each start.
         deltas: of the day.
         changed: rows of each of them.
+        rest_s: before a worker is killed: one that ends too early again and again is started later
+            and later.
     """
 
     rows: int = 10_000_000
     rounds: int = 5
     deltas: int = 86_400
     changed: int = 100
+    rest_s: float = RestartPolicy().healthy_s + 1.0
 
 
 def start_rows(sizes: StartSizes, wanted: set[str]) -> Iterator[results.Row]:
@@ -83,7 +84,7 @@ def _imported_rows(
         distributions=DISTRIBUTIONS,
     )
     with _running(model, folder) as server:
-        restarts = [_seconds_to_restart(server) for _ in range(sizes.rounds)]
+        restarts = [_seconds_to_restart(server, sizes.rest_s) for _ in range(sizes.rounds)]
     yield results.measured(
         "W13",
         f"{sizes.rows:,} rows, the only worker killed: from the signal to its next answer",
@@ -172,8 +173,8 @@ def _seconds_to_ready(model: FreshModel, folder: Path) -> float:
         return time.monotonic() - begin
 
 
-def _seconds_to_restart(server: RunningServer) -> float:
-    time.sleep(_HEALTHY_S)
+def _seconds_to_restart(server: RunningServer, rest_s: float) -> float:
+    time.sleep(rest_s)
     roles = ServerProcesses(server.process.pid).all()
     [worker] = [pid for pid, role in roles.items() if role == "worker"]
     begin = time.monotonic()

@@ -13,10 +13,13 @@
 #include "sealed_memory.h"
 #include "store/segments/segment_check.h"
 #include "store/segments/segment_directory.h"
+#include "store/segments/segment_layout.h"
 #include "store/segments/segment_mapping.h"
 
 namespace anabranch::store {
 namespace {
+
+using segment_layout::kHugePage;
 
 constexpr std::size_t kReadBytes = std::size_t{8} << 20;
 
@@ -36,11 +39,19 @@ class Descriptor {
   int fd_;
 };
 
+// Asks for large pages before there is anything in them: a byte in each is enough for the kernel to
+// make one, while making them of a full copy would copy all of it once more.
+void take_large_pages(const SealedMemory& memory) {
+  const std::span<std::byte> all = memory.bytes();
+  for (std::uint64_t at = 0; at + kHugePage <= all.size(); at += kHugePage) all[at] = std::byte{0};
+  SegmentMapping(memory.fd(), all.size()).collapse();
+}
+
 // Sealed memory with the first `bytes` bytes behind `fd`.
 Descriptor copy_of(int fd, std::uint64_t bytes) {
   const SealedMemory memory("anabranch-segment", bytes);
   const std::span<std::byte> all = memory.bytes();
-  ::madvise(all.data(), all.size(), MADV_HUGEPAGE);  // a wish
+  take_large_pages(memory);
   for (std::uint64_t at = 0; at < bytes;) {
     const std::size_t most = std::min<std::uint64_t>(kReadBytes, bytes - at);
     const ssize_t got = ::pread(fd, all.data() + at, most, static_cast<off_t>(at));

@@ -112,6 +112,11 @@ bool make_huge(std::span<std::byte> memory) noexcept {
   return begin >= end || ::madvise(reinterpret_cast<void*>(begin), end - begin, kCollapse) == 0;
 }
 
+bool begin_huge(std::span<std::byte> memory) noexcept {
+  for (std::uint64_t at = 0; at < memory.size(); at += kHugePage) memory[at] = std::byte{0};
+  return make_huge(memory);
+}
+
 std::uint64_t touched_bytes(int fd, std::uint64_t begin, std::uint64_t end) noexcept {
   std::uint64_t touched = 0;
   for_each_extent(fd, begin, end,

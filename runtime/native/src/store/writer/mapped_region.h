@@ -44,8 +44,12 @@ class MappedRegion {
   std::span<std::byte> bytes_;
 };
 
-// Makes huge pages of the whole ones in `memory`; whether it could.
+// Makes huge pages of the whole ones in `memory`; whether it could. Copies what is in them.
 bool make_huge(std::span<std::byte> memory) noexcept;
+
+// The same of memory that is all zeros yet, before it is filled, and with nothing to copy: a byte
+// in each is enough for the kernel to make one.
+bool begin_huge(std::span<std::byte> memory) noexcept;
 
 // Bytes in [begin, end) of the memory behind `fd` that are no hole.
 std::uint64_t touched_bytes(int fd, std::uint64_t begin, std::uint64_t end) noexcept;

@@ -20,6 +20,7 @@ WriterCore::WriterCore(std::shared_ptr<const Segment> over, std::span<const Capa
                                 " is out of range: versions are " + std::to_string(kFirstVersion) +
                                 " to " + std::to_string(kMaxVersion));
   }
+  begin_huge({region->data() + layout.index.begin, region->data() + layout.index.end});
   tables.reserve(layout.tables.size());
   for (std::size_t i = 0; i < layout.tables.size(); ++i) {
     const TableRecord& record = layout.tables[i];
