@@ -19,7 +19,7 @@ def test_the_quick_form_measures_every_row(tmp_path: Path) -> None:
 
     assert written.quick
     ids = [row.id for row in written.rows]
-    assert ids.count("W9") == 12
+    assert ids.count("W9") == 18
     assert ids.count("W10") == 2
     assert ids.count("W12") >= 4
     assert ids.count("W13") == 2

@@ -307,7 +307,9 @@ async def test_versions_that_are_not_in_memory_retain_nothing(tmp_path: Path) ->
 
 
 @on_loop
-async def test_rows_that_do_not_fit_are_made_anew_with_more_room(tmp_path: Path) -> None:
+async def test_rows_that_do_not_fit_are_made_anew_with_more_room(
+    tmp_path: Path, no_spare_room: None
+) -> None:
     version = Version(tmp_path, arena_rows=ROWS // 2)
     async with desk(tmp_path) as running:
         worker = await running.joined(0)
@@ -322,7 +324,7 @@ async def test_rows_that_do_not_fit_are_made_anew_with_more_room(tmp_path: Path)
 
 @on_loop
 async def test_without_memory_for_that_the_delta_is_refused_with_the_numbers(
-    tmp_path: Path,
+    tmp_path: Path, no_spare_room: None
 ) -> None:
     version = Version(tmp_path, arena_rows=ROWS // 2)
     async with desk(tmp_path) as running:

@@ -286,12 +286,8 @@ async def test_a_generation_that_is_nearly_full_gives_way_to_a_larger_one(tmp_pa
 
 @on_loop
 async def test_rows_that_do_not_fit_are_refused_or_get_room_where_they_are_announced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, no_spare_room: None
 ) -> None:
-    monkeypatch.setattr(
-        "anabranch_server.supervisor.store_opening.with_room_for_all",
-        lambda tables, rooms, available_bytes: rooms,  # memory for no more than there has to be
-    )
     async with desk(tmp_path) as running:
         worker = await running.joined(0)
         before = await running.switch(state_of(marked_plan(tmp_path, 1, arena_rows=ROWS // 2)))

@@ -23,6 +23,7 @@ def test_every_kind_is_rebuilt_from_its_answer(kind: type[AnabranchError]) -> No
     assert found.message == "why"
     shares = {  # statuses with these
         errors.Corrupt: Internal,
+        errors.DeviceLost: errors.Unavailable,
         errors.Mismatch: InvalidInput,
         errors.Unproven: Internal,
     }

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["root", "state"]
+__all__ = ["no_spare_room", "root", "state"]
 
 
 @pytest.fixture
@@ -19,3 +19,12 @@ def root(tmp_path: Path) -> Path:
 def state(tmp_path: Path) -> Path:
     """Where a server may keep what outlives it; not there yet."""
     return tmp_path / "state"
+
+
+@pytest.fixture
+def no_spare_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables begin with the room that their versions plan, as where memory is short."""
+    monkeypatch.setattr(
+        "anabranch_server.supervisor.store_opening.with_room_for_all",
+        lambda tables, rooms, available_bytes: rooms,
+    )
