@@ -27,7 +27,7 @@ def test_the_quick_form_measures_every_row(tmp_path: Path) -> None:
     assert [path.name for path in pictures.iterdir()] == ["reload_deltas.png"]
     assert all(row.value is not None for row in written.rows)
     failed = [row.value for row in written.rows if "failed requests" in row.what]
-    assert failed == [0] * 5
+    assert failed == [0] * 7
 
 
 @pytest.mark.slow
