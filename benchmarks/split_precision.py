@@ -111,7 +111,7 @@ def _prepared(folder: Path) -> PreparedVersion:
     (version / "warmup").mkdir()
     recorded = np.random.default_rng(_SEED).random((ROWS, COLUMNS), np.float32)
     # NumPy's stubs take a keyword of any name for `allow_pickle`.
-    np.savez(version / "warmup" / "recorded.npz", **{INPUT: recorded})  # type: ignore[arg-type]
+    np.savez(version / "warmup" / "recorded.npz", **{INPUT: recorded})  # type: ignore[arg-type]  # a name
     shutil.rmtree(folder / "bodies")
     settings = StoreSettings(
         SegmentCache(folder / "segments", 1 << 30), BuiltGraphs(folder / "graphs", 1 << 30)

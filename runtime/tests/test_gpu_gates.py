@@ -14,7 +14,7 @@ def test_work_of_several_members_overlaps() -> None:
     one, other = gate.join(), gate.join()
 
     with one.working(), other.working():
-        assert not one.should_rest
+        assert not gate.is_wanted
 
 
 def test_a_capture_waits_for_work_and_lets_none_begin() -> None:
@@ -32,9 +32,9 @@ def test_a_capture_waits_for_work_and_lets_none_begin() -> None:
     thread = threading.Thread(target=capture)
     thread.start()
     end = time.monotonic() + DEADLINE_S
-    while not worker.should_rest and time.monotonic() < end:
+    while not gate.is_wanted and time.monotonic() < end:
         time.sleep(0.001)
-    assert worker.should_rest
+    assert gate.is_wanted
     worker.leave()
     assert not begun.wait(0.05)
     worker.leave()
@@ -52,22 +52,6 @@ def test_a_capture_waits_for_work_and_lets_none_begin() -> None:
     late.join(DEADLINE_S)
     thread.join(DEADLINE_S)
     assert after == ["capture", "work"]
-
-
-def test_members_that_are_lost_do_not_hold_up_captures() -> None:
-    gate = CaptureGate()
-    member = gate.join()
-    member.enter()
-    member.enter()
-
-    member.leave_all()
-    member.leave_all()
-
-    with gate.capturing():
-        pass
-    gate.part(member)
-    with gate.capturing():
-        pass
 
 
 def test_captures_are_alone_whatever_comes_and_goes() -> None:

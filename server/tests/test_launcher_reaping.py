@@ -7,6 +7,8 @@ import sys
 import threading
 import time
 
+import pytest
+
 from anabranch_server.launcher.places import End, Running
 from anabranch_server.launcher.polling import Poller
 from anabranch_server.launcher.reaping import Reaper
@@ -64,3 +66,22 @@ def test_ends_that_come_together_are_all_told_by_the_pollers_thread() -> None:
     assert threads == {threading.get_ident()}
     for running in processes:
         os.close(running.child.pidfd)
+
+
+def test_without_room_for_a_thread_it_is_reaped_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    poller = Poller()
+    told: list[int | None] = []
+    reaper = Reaper(poller)
+    running = child("raise SystemExit(3)")
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+
+    reaper.reap(running, lambda end: told.append(end.code))
+    poller.wait(DEADLINE_S)
+
+    assert told == [3]
+    os.close(running.child.pidfd)

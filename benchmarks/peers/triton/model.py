@@ -13,7 +13,7 @@ import numpy as np
 import onnxruntime
 
 # Triton puts this module beside the script; no package has it.
-import triton_python_backend_utils as triton  # type: ignore[import-not-found]  # pyright: ignore
+import triton_python_backend_utils as triton  # type: ignore[import-not-found]  # pyright: ignore  # there in Triton alone
 from numpy.typing import NDArray
 
 __all__ = ["TritonPythonModel"]  # the name that Triton looks for

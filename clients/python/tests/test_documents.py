@@ -200,7 +200,7 @@ def test_encoding_is_readable_and_reads_back() -> None:
         Settings(tables={"a": Table(dim=0)}),  # in range only after a check
         Settings(extra={"a": object()}),
         # What a checker refuses is what is tested.
-        Settings(extra={"a": float("inf")}, from_=0.5),  # type: ignore[arg-type]
+        Settings(extra={"a": float("inf")}, from_=0.5),  # type: ignore[arg-type]  # to be refused
     ],
 )
 def test_what_the_reader_would_refuse_is_not_written(document: Settings) -> None:

@@ -1,6 +1,6 @@
 """Reaping processes where that holds up nobody.
 
-Reaping is one call, and mostly short. But the kernel (6.8 and later) waits in it, computing, while
+Reaping is one call, and mostly short. But the kernel (seen with 6.18) waits in it, computing, while
 a thread of the ended process is still taking down its entries in /proc, and a loader's threads are
 of the lowest priority: where requests keep every processor busy they get one for a moment each
 second or so. In the launcher's own thread at its own priority that took half of a processor from
@@ -42,12 +42,19 @@ class Reaper:
             running: its pidfd is readable; stays the caller's.
             then: called by the poller.
         """
-        threading.Thread(
+        thread = threading.Thread(
             target=self._wait_for, args=(running, then), name="reaper", daemon=True
-        ).start()
+        )
+        try:
+            thread.start()
+        except RuntimeError:  # the system has no room for one
+            self._reap(running, then)
 
     def _wait_for(self, running: Running, then: Callable[[End], None]) -> None:
         give_way()
+        self._reap(running, then)
+
+    def _reap(self, running: Running, then: Callable[[End], None]) -> None:
         self._reaped.append(partial(then, running.reap()))
         os.eventfd_write(self._wakes, 1)
 

@@ -1,7 +1,6 @@
 """Engines on the stub: buckets, captures, weights that change in the stream, threads."""
 
 import random
-import threading
 from collections.abc import Iterator
 
 import numpy as np
@@ -17,7 +16,7 @@ from anabranch_runtime.backends.gpu.transfers import StreamsMode
 from anabranch_testing.cuda_fixtures import left_behind, nothing_left
 from anabranch_testing.cuda_stub_control import CudaStub
 from anabranch_testing.cuda_twins import Twins
-from anabranch_testing.gpu_models import BUCKETS, COLUMNS, LinearModel, ask
+from anabranch_testing.gpu_models import BUCKETS, COLUMNS, LinearModel, ask, on_threads
 from anabranch_wire.errors import DeviceLost, Unavailable
 
 STREAMS: tuple[StreamsMode, ...] = ("merge", "separate")
@@ -214,11 +213,7 @@ def test_no_answer_is_torn_and_captures_disturb_nobody(
             for binding in bindings:
                 binding.close()
 
-    threads = [threading.Thread(target=serve, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    on_threads(4, serve)
     for engine in engines:
         engine.close()
     model.close()

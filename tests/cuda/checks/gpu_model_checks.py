@@ -4,7 +4,6 @@ What is shown is that inputs, weights and outputs of any type and shape get to t
 in every bucket, and under weights that change; not what a GPU computes.
 """
 
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,11 +22,12 @@ from anabranch_runtime.backends.gpu.blocks import BlockLayout
 from anabranch_runtime.backends.gpu.engines import GpuEngine, GpuGraph
 from anabranch_runtime.backends.gpu.gates import CaptureGate
 from anabranch_runtime.backends.gpu.padding import Buckets, Padding
-from anabranch_runtime.backends.gpu.runners import RunnerSettings
+from anabranch_runtime.backends.gpu.runners import GraphWay, RunnerSettings
 from anabranch_runtime.backends.gpu.weights import DeviceWeights
 from anabranch_testing.corpus import CorpusModel, corpus_models, tree_models
 from anabranch_testing.cuda_stub_control import CudaStub
 from anabranch_testing.cuda_twins import TwinPlan, Twins
+from anabranch_testing.gpu_models import on_threads
 from anabranch_wire.tensors import TensorSpec
 
 Array = NDArray[Any]
@@ -113,10 +113,7 @@ class Served:
         self.engine = GpuEngine(
             [GpuGraph(self.device, self.plan)],
             [self.upload(graph.weights)],
-            specs_in,
-            specs_out,
-            padding,
-            RunnerSettings(),
+            GraphWay(tuple(specs_in), tuple(specs_out), padding, RunnerSettings()),
             CaptureGate(),
         )
 
@@ -202,10 +199,12 @@ def test_no_answer_is_torn_by_updates_of_weights(stub: CudaStub, twins: Twins) -
     base = GpuEngine(
         [GpuGraph(device, plan)],
         [versions[0]],
-        [TensorSpec("x", "FP32", (1, 2))],
-        [TensorSpec("y", "FP32", (1, 2))],
-        Padding((None,), (None,), {}),
-        RunnerSettings(),
+        GraphWay(
+            (TensorSpec("x", "FP32", (1, 2)),),
+            (TensorSpec("y", "FP32", (1, 2)),),
+            Padding((None,), (None,), {}),
+            RunnerSettings(),
+        ),
         CaptureGate(),
     )
     engines = [base, *(base.reweighted([one]) for one in versions[1:])]
@@ -224,11 +223,7 @@ def test_no_answer_is_torn_by_updates_of_weights(stub: CudaStub, twins: Twins) -
         for binding in bindings:
             binding.close()
 
-    threads = [threading.Thread(target=serve, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    on_threads(4, serve)
     for engine in engines:
         engine.close()
     uploads.close()

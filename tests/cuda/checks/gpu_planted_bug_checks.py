@@ -201,7 +201,7 @@ def test_a_runner_belongs_to_the_thread_that_opened_it(stub: CudaStub, twins: Tw
     thread.start()
     thread.join()
     assert [str(error) for error in errors] == ["a runner belongs to one thread"]
-    assert isinstance(binding.runner.runner, GraphRunner)
+    assert isinstance(binding.runner, GraphRunner)
     binding.close()
     engine.close()
     model.close()

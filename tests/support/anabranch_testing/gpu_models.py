@@ -1,5 +1,6 @@
 """A small graph on the stub driver: what it computes, its engine, and what it has to answer."""
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -11,12 +12,12 @@ from anabranch_runtime.backends.gpu.blocks import BlockLayout
 from anabranch_runtime.backends.gpu.engines import GpuEngine, GpuGraph
 from anabranch_runtime.backends.gpu.gates import CaptureGate
 from anabranch_runtime.backends.gpu.padding import Buckets, Padding
-from anabranch_runtime.backends.gpu.runners import RunnerSettings
+from anabranch_runtime.backends.gpu.runners import GraphWay, RunnerSettings
 from anabranch_runtime.backends.gpu.weights import DeviceWeights
 from anabranch_testing.cuda_twins import TwinPlan, Twins
 from anabranch_wire.tensors import TensorSpec
 
-__all__ = ["BUCKETS", "COLUMNS", "LinearModel", "ask", "linear"]
+__all__ = ["BUCKETS", "COLUMNS", "LinearModel", "ask", "linear", "on_threads"]
 
 Array = NDArray[Any]
 
@@ -79,10 +80,7 @@ class LinearModel:
         return GpuEngine(
             [GpuGraph(self._device, self.plan)],
             [self.weights(version)],
-            _INPUTS,
-            _OUTPUTS,
-            self._padding,
-            self._settings,
+            GraphWay(_INPUTS, _OUTPUTS, self._padding, self._settings),
             self.gate,
         )
 
@@ -98,3 +96,12 @@ def ask(binding: Any, x: Array, shift: float = 0.0) -> Sequence[Array]:
     stage.inputs[1][...] = shift
     stage.enqueue()
     return [array.copy() for array in stage.outputs()]
+
+
+def on_threads(count: int, work: Callable[[int], None]) -> None:
+    """Call `work` with 0 to `count` - 1, each on a thread of its own, and wait for all."""
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()

@@ -8,7 +8,6 @@ built, nothing is captured, and executors take the other weights in their stream
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -16,12 +15,11 @@ from cuda.core import Device
 from numpy.typing import NDArray
 
 from anabranch_runtime.backends.gpu.gates import CaptureGate
-from anabranch_runtime.backends.gpu.padding import Padding
+from anabranch_runtime.backends.gpu.holders import Holders
 from anabranch_runtime.backends.gpu.replays import ReplayPlan
-from anabranch_runtime.backends.gpu.runners import GraphRunner, RunnerSettings
+from anabranch_runtime.backends.gpu.runners import GraphRunner, GraphWay
 from anabranch_runtime.backends.gpu.slots import Slot
 from anabranch_runtime.backends.gpu.weights import DeviceWeights
-from anabranch_wire.tensors import TensorSpec
 
 __all__ = ["GpuBinding", "GpuEngine", "GpuGraph", "GpuStage"]
 
@@ -33,32 +31,19 @@ Shapes = tuple[Shape, ...]
 Array = NDArray[np.generic]
 
 
-@dataclass(slots=True)
 class GpuGraph:
-    """A graph on one device, with as many holders as there are engines of it. Any thread.
+    """A graph on one device, with as many holders as there are engines of it.
 
     Attributes:
         device: where it runs.
-        plan: of it.
+        plan: of it; closed by the last holder.
+        holders: engines.
     """
 
-    device: Device
-    plan: ReplayPlan
-    _holders: int = field(default=0)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def hold(self) -> None:
-        """Note one more engine."""
-        with self._lock:
-            self._holders += 1
-
-    def release(self) -> None:
-        """Note one engine less, and free the graph with the last."""
-        with self._lock:
-            self._holders -= 1
-            is_last = not self._holders
-        if is_last:
-            self.plan.close()
+    def __init__(self, device: Device, plan: ReplayPlan) -> None:
+        self.device = device
+        self.plan = plan
+        self.holders = Holders(plan.close)
 
 
 class GpuEngine:
@@ -67,10 +52,7 @@ class GpuEngine:
     Args:
         graphs: the same graph on every device.
         weights: of one version, on the device of each; the engine's from now on.
-        inputs: of the graph, in its order.
-        outputs: of the graph, in its order.
-        padding: which shapes it is run with.
-        settings: how.
+        way: how the graph is run.
         gate: of the process.
     """
 
@@ -78,28 +60,17 @@ class GpuEngine:
         self,
         graphs: Sequence[GpuGraph],
         weights: Sequence[DeviceWeights],
-        inputs: Sequence[TensorSpec],
-        outputs: Sequence[TensorSpec],
-        padding: Padding,
-        settings: RunnerSettings,
+        way: GraphWay,
         gate: CaptureGate,
     ) -> None:
         self.graphs = tuple(graphs)
         self.weights = tuple(weights)
-        self._inputs = tuple(inputs)
-        self._outputs = tuple(outputs)
-        self._padding = padding
-        self._settings = settings
+        self._way = way
         self._gate = gate
         self._lock = threading.Lock()
         self._bound = [0] * len(self.graphs)
         for graph in self.graphs:
-            graph.hold()
-
-    @property
-    def key(self) -> str:
-        """What its graphs are but for their weights."""
-        return self.graphs[0].plan.key
+            graph.holders.hold()
 
     def bind(self) -> "GpuBinding":
         """Return one more executor's hold, on the device that has the fewest."""
@@ -107,32 +78,17 @@ class GpuEngine:
             place = self._bound.index(min(self._bound))
             self._bound[place] += 1
         graph = self.graphs[place]
-        runner = GraphRunner(
-            graph.device,
-            graph.plan,
-            self._inputs,
-            self._outputs,
-            self._padding,
-            self._settings,
-            self._gate,
-        )
-        return GpuBinding(_SharedRunner(runner), self.weights[place], place)
+        runner = GraphRunner(graph.device, graph.plan, self._way, self._gate)
+        return GpuBinding(runner, Holders(runner.close), self.weights[place], place)
 
     def bind_like(self, binding: "GpuBinding") -> "GpuBinding":
         """Return the same executor's hold on this engine, whose graphs are those of `binding`'s."""
-        return GpuBinding(binding.runner, self.weights[binding.place], binding.place)
+        place = binding.place
+        return GpuBinding(binding.runner, binding.holders, self.weights[place], place)
 
     def reweighted(self, weights: Sequence[DeviceWeights]) -> "GpuEngine":
         """Return an engine of the same graphs with other weights, which are its own from now on."""
-        return GpuEngine(
-            self.graphs,
-            weights,
-            self._inputs,
-            self._outputs,
-            self._padding,
-            self._settings,
-            self._gate,
-        )
+        return GpuEngine(self.graphs, weights, self._way, self._gate)
 
     def close(self) -> None:
         """Free its weights, and the graphs with the last engine of them."""
@@ -142,29 +98,9 @@ class GpuEngine:
                 for graph, weights in zip(self.graphs, self.weights, strict=True):
                     graph.device.set_current()
                     weights.close()
-                    graph.release()
+                    graph.holders.release()
         finally:
             self._gate.part(member)
-
-
-class _SharedRunner:
-    """A runner with as many holders as there are bindings of it."""
-
-    def __init__(self, runner: GraphRunner) -> None:
-        self.runner = runner
-        self._holders = 0
-        self._lock = threading.Lock()
-
-    def hold(self) -> None:
-        with self._lock:
-            self._holders += 1
-
-    def release(self) -> None:
-        with self._lock:
-            self._holders -= 1
-            is_last = not self._holders
-        if is_last:
-            self.runner.close()
 
 
 class GpuBinding:
@@ -172,19 +108,23 @@ class GpuBinding:
 
     Attributes:
         runner: shared by the bindings of one executor to engines of the same graphs.
+        holders: those bindings.
         place: of the device among those of the engine.
     """
 
-    def __init__(self, runner: _SharedRunner, weights: DeviceWeights, place: int) -> None:
+    def __init__(
+        self, runner: GraphRunner, holders: Holders, weights: DeviceWeights, place: int
+    ) -> None:
         self.runner = runner
+        self.holders = holders
         self.place = place
         self._weights = weights
         self._stages: OrderedDict[Shapes, GpuStage] = OrderedDict()
-        runner.hold()
+        holders.hold()
 
     def stage(self, shapes: Shapes) -> "GpuStage":
         """Return the stage for these input shapes, on a slot that is padded to a bucket."""
-        runner = self.runner.runner
+        runner = self.runner
         slot = runner.slot(runner.padding.padded(shapes))
         stage = self._stages.get(shapes)
         if stage is not None and stage.slot is slot:
@@ -200,7 +140,7 @@ class GpuBinding:
     def close(self) -> None:
         """Let go of the runner; the last binding of an executor frees it."""
         self._stages.clear()
-        self.runner.release()
+        self.holders.release()
 
 
 class GpuStage:

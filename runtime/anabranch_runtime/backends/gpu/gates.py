@@ -28,11 +28,6 @@ class GateMember:
         self._lock = threading.Lock()
         self._depth = 0
 
-    @property
-    def should_rest(self) -> bool:
-        """Whether a capture waits: what is at work is to be finished before more is begun."""
-        return self._gate.is_wanted
-
     def enter(self) -> None:
         """Begin to work on a device; waits while there is a capture."""
         if not self._depth:
@@ -45,12 +40,6 @@ class GateMember:
         """End what `enter` began; the device has answered."""
         self._depth -= 1
         if not self._depth:
-            self._lock.release()
-
-    def leave_all(self) -> None:
-        """End everything that was begun, where that may be nothing: the device is lost, or idle."""
-        if self._depth:
-            self._depth = 0
             self._lock.release()
 
     @contextmanager

@@ -6,7 +6,6 @@ can only be replayed by the thread that captured it. What is built is made by th
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Final
@@ -23,7 +22,7 @@ from anabranch_runtime.backends.gpu.weights import DeviceWeights, ExecutorWeight
 from anabranch_wire.errors import DeviceLost
 from anabranch_wire.tensors import TensorSpec
 
-__all__ = ["GraphRunner", "RunnerSettings"]
+__all__ = ["GraphRunner", "GraphWay", "RunnerSettings"]
 
 Shape = tuple[int, ...]
 Shapes = tuple[Shape, ...]
@@ -52,36 +51,50 @@ class RunnerSettings:
     priority: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class GraphWay:
+    """A graph as runners of any device see it, and how they are to run it.
+
+    Attributes:
+        inputs: of the graph, in its order.
+        outputs: of the graph, in its order.
+        padding: which shapes it is run with.
+        settings: of its runners.
+    """
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    padding: Padding
+    settings: RunnerSettings
+
+
 class GraphRunner:
     """Runs one graph for one executor, on whichever weights a batch is to read.
 
     Args:
         device: to run on.
         plan: of the graph; outlives the runner.
-        inputs: of the graph, in its order.
-        outputs: of the graph, in its order.
-        padding: which shapes it is run with.
-        settings: how.
+        way: how the graph is run.
         gate: of the process.
+
+    Attributes:
+        padding: which shapes the graph is run with.
     """
 
     def __init__(
         self,
         device: Device,
         plan: ReplayPlan,
-        inputs: Sequence[TensorSpec],
-        outputs: Sequence[TensorSpec],
-        padding: Padding,
-        settings: RunnerSettings,
+        way: GraphWay,
         gate: CaptureGate,
     ) -> None:
-        self.padding = padding
+        self.padding = way.padding
         self._device = device
         self._plan = plan
-        self._inputs = [(spec.name, spec.dtype) for spec in inputs]
-        self._outputs = [(spec.name, spec.dtype) for spec in outputs]
-        self._output_shapes = [spec.shape for spec in outputs]
-        self._settings = settings
+        self._inputs = [(spec.name, spec.dtype) for spec in way.inputs]
+        self._outputs = [(spec.name, spec.dtype) for spec in way.outputs]
+        self._output_shapes = [spec.shape for spec in way.outputs]
+        self._settings = way.settings
         self._gate = gate
         self._thread = 0
         self._slots: OrderedDict[Shapes, Slot] = OrderedDict()
