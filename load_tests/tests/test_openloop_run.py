@@ -306,4 +306,4 @@ def test_a_loop_that_comes_late_to_its_own_requests_warns() -> None:
 def test_a_plan_of_nothing_is_refused(name: str) -> None:
     values = {"rate": 1.0, "seconds": 1.0, "connections": 1, "timeout_s": 1.0, name: 0}
     with pytest.raises(ValueError, match=name):
-        Plan(**values)  # type: ignore[arg-type]
+        Plan(**values)  # type: ignore[arg-type]  # of many types

@@ -92,7 +92,7 @@ def test_rows_of_a_segment_are_found_too(tmp_path: Path, row_type: str, keys: st
     ids = None if keys == "dense_id" else np.arange(100) * 7 - 300
     with SegmentBuilder(folder, "a.seg") as builder:
         for name in ("first", "second"):
-            table = builder.table(name, 5, row_type=row_type, keys=keys, rows=100)  # type: ignore[arg-type]
+            table = builder.table(name, 5, row_type=row_type, keys=keys, rows=100)  # type: ignore[arg-type]  # to be refused, or a stand-in
             table.add(ids, values if name == "second" else values * 0)
         builder.finish()
     wanted = [3, 99] if ids is None else [int(ids[3]), int(ids[99])]

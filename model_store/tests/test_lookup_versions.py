@@ -156,7 +156,7 @@ def sample(made: Tables) -> dict[str, Array]:
 
 
 def warmup(root: Path, arrays: Mapping[str, Array], name: str = "a") -> list[Path]:
-    np.savez(root / f"{name}.npz", **arrays)  # type: ignore[arg-type]
+    np.savez(root / f"{name}.npz", **arrays)  # type: ignore[arg-type]  # of many types
     return [root / f"{name}.npz"]
 
 

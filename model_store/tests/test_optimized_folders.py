@@ -93,7 +93,7 @@ def click_model(tables: tuple[str, ...] = ("items",), rows: int = ROWS) -> onnx.
 
 
 def cut_all(model: Path, folder: Path, runner: OrtModelRunner, **options: object) -> reports.Report:
-    request = OptimizeRequest(model, folder, min_table_bytes=0, **options)  # type: ignore[arg-type]
+    request = OptimizeRequest(model, folder, min_table_bytes=0, **options)  # type: ignore[arg-type]  # of many types
     return optimize_folder(request, runner)
 
 

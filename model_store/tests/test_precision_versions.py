@@ -89,7 +89,7 @@ class Version:
 
     def warmup(self, **arrays: NDArray[Any]) -> "Version":
         (self.folder / "warmup").mkdir(exist_ok=True)
-        np.savez(self.folder / "warmup" / "a.npz", **arrays)  # type: ignore[arg-type]
+        np.savez(self.folder / "warmup" / "a.npz", **arrays)  # type: ignore[arg-type]  # of many types
         return self
 
     def prepare(self, settings: StoreSettings | None = None, model: str = "m") -> PreparedVersion:

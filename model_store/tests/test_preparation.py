@@ -72,7 +72,7 @@ class Repository:
 
     def warmup(self, **arrays: object) -> "Repository":
         (self.version / "warmup").mkdir(exist_ok=True)
-        np.savez(self.version / "warmup" / "a.npz", **arrays)  # type: ignore[arg-type]
+        np.savez(self.version / "warmup" / "a.npz", **arrays)  # type: ignore[arg-type]  # of many types
         return self
 
     @property

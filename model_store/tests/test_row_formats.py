@@ -32,7 +32,7 @@ def test_a_row_ends_where_the_next_one_needs_no_further_line(
 def test_rows_never_touch_more_lines_than_they_must() -> None:
     for row_type, size, header in (("f32", 4, 0), ("f16", 2, 0), ("int8", 1, 4)):
         for dim in range(1, 1025):
-            used, stride = dim * size + header, row_stride(row_type, dim)  # type: ignore[arg-type]
+            used, stride = dim * size + header, row_stride(row_type, dim)  # type: ignore[arg-type]  # to be refused, or a stand-in
             assert used <= stride < used + 64
             least = -(-used // 64)
             for row in range(64):

@@ -74,7 +74,7 @@ class Clock:
 
 
 def mirror(store: Store, root: Path, **told: object) -> Mirror:
-    return Mirror(RemoteFolder(store.url, {}), root, **told)  # type: ignore[arg-type]
+    return Mirror(RemoteFolder(store.url, {}), root, **told)  # type: ignore[arg-type]  # of many types
 
 
 def paths(root: Path) -> list[str]:

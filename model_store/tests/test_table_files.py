@@ -228,7 +228,7 @@ def test_parquet_rows_of_different_sizes_are_refused_by_row(tmp_path: Path) -> N
         ([[1, 2], [3, None]], [1, 2], "row 1: a number is null"),
         ([[1, 2], [3, 4]], [1, None], "row 1: key is null"),
     ):
-        write(rows, keys)  # type: ignore[arg-type]
+        write(rows, keys)  # type: ignore[arg-type]  # to be refused, or a stand-in
         with pytest.raises(InvalidInput) as caught:
             rows_of(source_of(tmp_path))
         assert caught.value.message == f"tables/t.parquet: {message}"

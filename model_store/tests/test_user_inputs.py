@@ -37,7 +37,7 @@ def prepare(
     )
     (version / "model.yaml").write_text(meaning)
     if warmup:
-        np.savez(version / "warmup" / "a.npz", **warmup)  # type: ignore[arg-type]
+        np.savez(version / "warmup" / "a.npz", **warmup)  # type: ignore[arg-type]  # of many types
     folder = scan_repository(root).models[ModelName("m")]
     return prepare_version(folder, 1, Deployment(), runner)
 

@@ -21,7 +21,7 @@ def staged(tmp_path: Path) -> Path:
     scale_model(folder)
     (folder / "model.yaml").write_text("{user_inputs: [x], outputs: {y: {kind: logit}}}")
     (folder / "warmup").mkdir()
-    np.savez(folder / "warmup" / "a.npz", **{"x": ROWS, "expected.y": ROWS[:, :1]})  # type: ignore[arg-type]
+    np.savez(folder / "warmup" / "a.npz", **{"x": ROWS, "expected.y": ROWS[:, :1]})  # type: ignore[arg-type]  # of many types
     tensor = {"name": "x", "shape": [1, 4], "datatype": "FP32", "data": [1, 2, 3, 4]}
     (folder / "warmup" / "b.json").write_text(json.dumps({"inputs": [tensor]}))
     return folder
@@ -68,7 +68,7 @@ def test_a_file_that_is_no_such_thing_is_refused(
 def test_samples_of_another_model_are_refused(
     staged: Path, arrays: dict[str, np.ndarray], said: str
 ) -> None:
-    np.savez(staged / "warmup" / "a.npz", **arrays)  # type: ignore[arg-type]
+    np.savez(staged / "warmup" / "a.npz", **arrays)  # type: ignore[arg-type]  # of many types
 
     with pytest.raises(InvalidInput) as caught:
         check_unpublished(staged, staged.parent)

@@ -36,7 +36,7 @@ def samples(folder: Path) -> tuple[Sample, ...]:
 def save(folder: Path, **arrays: Array | None) -> Path:
     (folder / "warmup").mkdir(exist_ok=True)
     kept = {key: value for key, value in {**ARRAYS, **arrays}.items() if value is not None}
-    np.savez(folder / "warmup" / "a.npz", **kept)  # type: ignore[arg-type]
+    np.savez(folder / "warmup" / "a.npz", **kept)  # type: ignore[arg-type]  # of many types
     return folder
 
 

@@ -37,7 +37,7 @@ def test_anything_with_contiguous_bytes_will_do() -> None:
 
 def test_other_things_are_refused() -> None:
     with pytest.raises(TypeError):
-        crc32c("text")  # type: ignore[arg-type]
+        crc32c("text")  # type: ignore[arg-type]  # to be refused, or a stand-in
     with pytest.raises(ValueError, match="not C-contiguous"):
         crc32c(np.arange(10)[::2])
     with pytest.raises(TypeError):

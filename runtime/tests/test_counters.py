@@ -116,7 +116,7 @@ def test_a_recorder_checks_what_it_is_given(page: CountersPage) -> None:
     with pytest.raises(ValueError, match="expected 1 values, got 2"):
         recorder.record(1, 2)
     with pytest.raises(TypeError, match="must be real number"):
-        recorder.record("1")  # type: ignore[arg-type]
+        recorder.record("1")  # type: ignore[arg-type]  # to be refused, or a stand-in
     assert read(page)[0].values == (0.0,)
 
 

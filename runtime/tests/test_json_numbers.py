@@ -224,11 +224,11 @@ def test_results_are_aligned_writable_and_own_their_memory() -> None:
 def test_any_buffer_will_do() -> None:
     text = b'{"data": [1, 2]}'
 
-    assert parse(memoryview(text)[9:15], "INT8", 2).tolist() == [1, 2]  # type: ignore[arg-type]
+    assert parse(memoryview(text)[9:15], "INT8", 2).tolist() == [1, 2]  # type: ignore[arg-type]  # to be refused, or a stand-in
     assert json_numbers.parse(msgspec.Raw(b"[3]"), "INT8", 1, 8).tolist() == [3]
     assert json_numbers.parse(bytearray(b"[4]"), "INT8", 1, 8).tolist() == [4]
     with pytest.raises(TypeError):
-        json_numbers.parse("[1]", "INT8", 1, 8)  # type: ignore[arg-type]
+        json_numbers.parse("[1]", "INT8", 1, 8)  # type: ignore[arg-type]  # to be refused, or a stand-in
 
 
 def test_depth_is_limited_and_costs_no_stack() -> None:

@@ -42,7 +42,7 @@ def features_of(
     ragged = RaggedPlan(LENGTH, keep, LENGTH, 0)
 
     def sequence(name: str, kind: str, **more: object) -> FeaturePlan:
-        return FeaturePlan(name=name, side="user", type=kind, ragged=ragged, **more)  # type: ignore[arg-type]
+        return FeaturePlan(name=name, side="user", type=kind, ragged=ragged, **more)  # type: ignore[arg-type]  # of many types
 
     default = None if defaults is None else tuple(one * 100 for one in defaults)
     return (

@@ -37,7 +37,7 @@ class CountingBackend:
             self.closed.append(engine)
             close()
 
-        engine.close = remember  # type: ignore[method-assign]
+        engine.close = remember  # type: ignore[method-assign]  # a stand-in's
         self.built.append(engine)
         return engine
 

@@ -233,7 +233,7 @@ def test_rows_of_users_go_where_the_index_says(generation: Generation) -> None:
         FeatureLookup(feature="f", table=0, bag="lengths", bag_type="float32"),
         FeatureLookup(feature="f", table=-1),
         FeatureLookup(feature="f", table=0, add=2**63),
-        FeatureLookup(feature="f", table=0, combiner="median"),  # type: ignore[arg-type]
+        FeatureLookup(feature="f", table=0, combiner="median"),  # type: ignore[arg-type]  # to be refused, or a stand-in
     ],
     ids=lambda lookup: str([getattr(lookup, name) for name in FeatureLookup.__slots__][1:]),
 )

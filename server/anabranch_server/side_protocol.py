@@ -25,7 +25,7 @@ class _SideConnection(H11Protocol):
     head_s: ClassVar[float]
     _due: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # of a socket
         """Begin to wait for a head, or refuse the connection."""
         super().connection_made(transport)
         if len(self.connections) > _MAX_CONNECTIONS:

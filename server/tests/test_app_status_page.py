@@ -31,7 +31,7 @@ class Page(HTMLParser):
 
 def page_of(**fields: object) -> Page:
     shown = {"version": "0.1.0", "now": NOW, "fault": "", "models": (), "operations": ()}
-    return Page(render_status(Status(**({**shown, "workers": ()} | fields))))  # type: ignore[arg-type]
+    return Page(render_status(Status(**({**shown, "workers": ()} | fields))))  # type: ignore[arg-type]  # of many types
 
 
 def test_the_page_shows_what_is_served_kept_and_held_and_how_old_it_is() -> None:

@@ -67,7 +67,7 @@ def peer(door: HttpDoor) -> Iterator[Peer]:
 def row_request(value: float, **more: object) -> bytes:
     tensor = {"name": "x", "shape": [1, 4], "datatype": "FP32", "data": [value, 0, 0, 0]}
     body = json.dumps({"id": str(value), "inputs": [tensor]}).encode()
-    return infer_request(body, **more)  # type: ignore[arg-type]
+    return infer_request(body, **more)  # type: ignore[arg-type]  # of many types
 
 
 def cold_request(word: str, wait_s: float = 0.0) -> bytes:

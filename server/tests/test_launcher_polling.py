@@ -40,7 +40,7 @@ def test_what_a_callback_takes_out_is_not_called_any_more() -> None:
             poller.remove_reader(one.fileno())
 
     for index, (one, other) in enumerate(pairs):
-        poller.add_reader(one.fileno(), lambda index=index: take_all_out(index))  # type: ignore[misc]
+        poller.add_reader(one.fileno(), lambda index=index: take_all_out(index))  # type: ignore[misc]  # binds the value of the loop
         other.send(b"x")
 
     poller.wait(None)

@@ -37,7 +37,7 @@ def request(folder: Path, version: int = 1, serving: str = "", **changes: object
         "version_path": str(folder / str(version)), "serving_yaml": serving, "priority": "idle",
         "available_bytes": None,
     }  # fmt: skip
-    return LoadVersion(**(told | changes))  # type: ignore[arg-type]
+    return LoadVersion(**(told | changes))  # type: ignore[arg-type]  # of many types
 
 
 def how_readily_it_goes(pid: int) -> int:

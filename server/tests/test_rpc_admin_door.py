@@ -128,7 +128,7 @@ def test_probes_are_answered_while_loads_wait_and_a_caller_who_leaves_changes_no
     while len(administration.asked) < 2:
         assert time.monotonic() < deadline
         assert call(channel, "ServerLive", oip.ServerLiveRequest()).live
-    late.cancel()  # type: ignore[no-untyped-call]
+    late.cancel()  # type: ignore[no-untyped-call]  # of grpc
     ports.loop.call_soon_threadsafe(gate.set)
 
     assert begun.result(20) == oip.RepositoryModelLoadResponse()

@@ -93,7 +93,7 @@ def typed_request(model: str, datatype: str, **contents: object) -> ModelInferRe
         name="x",
         datatype=datatype,
         shape=[len(elements)],
-        contents=InferTensorContents(**contents),  # type: ignore[arg-type]
+        contents=InferTensorContents(**contents),  # type: ignore[arg-type]  # of many types
     )
     return request
 

@@ -187,7 +187,7 @@ def test_what_will_not_come_again_or_is_too_long_is_not_kept(
 
 def test_strings_and_truth_values_are_looked_at_each_time(reader: RequestReader) -> None:
     for datatype, raw in (("BOOL", b"\1"), ("BYTES", b"\1\0\0\0a")):
-        spec = TensorSpec("x", datatype, (-1,))  # type: ignore[arg-type]
+        spec = TensorSpec("x", datatype, (-1,))  # type: ignore[arg-type]  # to be refused, or a stand-in
         model = DenseModel(Path("none/model.onnx"), (spec,), (), RowLayout(True, 1, (0,), ()))
         served = HeldGroup().serve(model, "m")
         message = ModelInferRequest(model_name="m", raw_input_contents=[raw])

@@ -108,4 +108,4 @@ def test_open_streams_stop_nobody_else(channel: grpc.Channel) -> None:
 
     assert call(channel, "ServerLive", ServerLiveRequest()) == ServerLiveResponse(live=True)
     for open_call in calls:
-        open_call.cancel()  # type: ignore[no-untyped-call]
+        open_call.cancel()  # type: ignore[no-untyped-call]  # of grpc

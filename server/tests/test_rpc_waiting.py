@@ -170,7 +170,7 @@ def test_a_caller_who_leaves_cancels_the_ticket(
     until(lambda: group.tickets)
     ticket = group.tickets[0]
 
-    pending.cancel()  # type: ignore[no-untyped-call]
+    pending.cancel()  # type: ignore[no-untyped-call]  # of grpc
     until(lambda: ticket.cancelled)
     ticket.error = Cancelled("the caller left before the request was computed")
     ticket.sink.deliver([ticket])

@@ -34,11 +34,11 @@ def facts(there: str = "", memory: str = "", **changes: object) -> Facts:
         served=numbers,
         default=max(numbers, default=None),
     )
-    return replace(told, **changes)  # type: ignore[arg-type]
+    return replace(told, **changes)  # type: ignore[arg-type]  # of many types
 
 
 def deployment(**keys: object) -> Deployment:
-    return Deployment(**keys)  # type: ignore[arg-type]
+    return Deployment(**keys)  # type: ignore[arg-type]  # of many types
 
 
 # --- policy -----------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ def behind(event_time: float | None, **changes: object) -> Desired:
         loaded={1: loaded(1, 200.0), 2: loaded(2, event_time)},
         event_times=times,
     )
-    return desired(replace(told, **changes))  # type: ignore[arg-type]
+    return desired(replace(told, **changes))  # type: ignore[arg-type]  # of many types
 
 
 def test_a_newer_version_that_has_seen_less_is_not_switched_to() -> None:

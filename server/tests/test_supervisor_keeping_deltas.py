@@ -30,7 +30,7 @@ def publish(root: Path, version: int, *deltas: int, **told: object) -> None:
     """Publish deltas of model m; with `broken="why"` they cannot be applied."""
     header = {name: told.pop(name) for name in ("replaces_from", "event_time") if name in told}
     for delta in deltas:
-        write_delta(root / "m" / str(version), delta, extra=told, **header)  # type: ignore[arg-type]
+        write_delta(root / "m" / str(version), delta, extra=told, **header)  # type: ignore[arg-type]  # of many types
 
 
 def snapshot(server: KeptServer) -> str:
@@ -56,7 +56,7 @@ async def pass_time(server: KeptServer, seconds: float) -> None:
     """Make what waits for a time believe that so much has passed."""
     loop = asyncio.get_running_loop()
     now = loop.time
-    loop.time = lambda: now() + seconds  # type: ignore[method-assign]
+    loop.time = lambda: now() + seconds  # type: ignore[method-assign]  # a stand-in's
     server.keeping.nudge()
     await server.settled()
 

@@ -65,7 +65,7 @@ class Histories(RuleBasedStateMachine):
         async def begin() -> KeptServer:
             loop = asyncio.get_running_loop()
             now = type(loop).time
-            loop.time = lambda: now(loop) + self.late_s  # type: ignore[method-assign]
+            loop.time = lambda: now(loop) + self.late_s  # type: ignore[method-assign]  # a stand-in's
             return await self.stack.enter_async_context(
                 kept_server(
                     self.root,

@@ -49,7 +49,7 @@ async def test_what_is_served_gets_its_deltas_while_another_version_is_looked_at
         for delta in (1, 2):
             write_delta(root / "m" / "1", delta)
             await server.watcher.look()
-            await until(lambda delta=delta: snapshot(server) == f"1+{delta}")  # type: ignore[misc]
+            await until(lambda delta=delta: snapshot(server) == f"1+{delta}")  # type: ignore[misc]  # binds the value of the loop
         assert [one.state for one in server.admin.model("m").versions] == ["LOADING", "READY"]
         server.named_loader.load_gate.set()
         await server.settled()

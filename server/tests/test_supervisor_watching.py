@@ -330,7 +330,7 @@ async def test_a_repository_that_cannot_be_read_is_reported_once_and_survived(
             failed.set()
         return Scanner.look(scanner, now_s, wall_s)
 
-    scanner.look = look  # type: ignore[method-assign]
+    scanner.look = look  # type: ignore[method-assign]  # a stand-in's
     with caplog.at_level(logging.INFO):
         running = asyncio.create_task(watcher.run())
         await failed.wait()
@@ -390,7 +390,7 @@ async def test_a_fault_of_the_file_system_does_not_end_the_watcher(
             raise faults.pop(0)
         return Scanner.look(scanner, now_s, wall_s)
 
-    scanner.look = look  # type: ignore[method-assign]
+    scanner.look = look  # type: ignore[method-assign]  # a stand-in's
     watcher = Watcher(scanner, 0.001, looks.put_nowait, lambda: LATER)
     running = asyncio.create_task(watcher.run())
     await looks.get()

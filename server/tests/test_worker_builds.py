@@ -124,6 +124,6 @@ async def test_what_cannot_be_built_says_why(group: Group, tmp_path: Path) -> No
     def load(*_: object, cancellation: Cancellation, **__: object) -> ServedVersion:
         raise InvalidInput("no graph")
 
-    group.load = load  # type: ignore[method-assign]
+    group.load = load  # type: ignore[method-assign]  # a stand-in's
     with pytest.raises(InvalidInput, match="no graph"):
         await _build(group, tmp_path, spare=1.0)

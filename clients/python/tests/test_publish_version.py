@@ -181,7 +181,7 @@ def test_what_cannot_be_published_leaves_nothing_behind(
 
     with pytest.raises(kind, match=message):
         # Values of types that the function does not take are among the cases.
-        publish_version(model_dir, model_onnx, **changes)  # type: ignore[arg-type]
+        publish_version(model_dir, model_onnx, **changes)  # type: ignore[arg-type]  # of many types
 
     assert list(model_dir.iterdir()) == []
 

@@ -323,6 +323,7 @@ class _Rewriting:
         shape: ir.Shape | None,
         **attributes: object,
     ) -> ir.Value:
+        # onnx-ir takes any value that an attribute can have, and declares fewer.
         node = ir.node(operator, list(inputs), attributes)  # type: ignore[arg-type]
         made = node.outputs[0]
         made.name = f"{self._name}_split{self._count}"

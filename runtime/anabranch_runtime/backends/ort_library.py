@@ -38,7 +38,7 @@ def import_onnxruntime() -> ModuleType:
         raise Unavailable(
             "ONNX Runtime is not installed: install anabranch with the extra [cpu] or [gpu]"
         ) from error
-    return onnxruntime  # type: ignore[no-any-return]
+    return onnxruntime  # type: ignore[no-any-return]  # comes without types
 
 
 def run_error(error: Exception) -> AnabranchError:

@@ -182,7 +182,7 @@ class HotConnection(ReadingConnection):
         self._body_bytes = 0
         if target is None:
             # With a request before it, uvicorn would queue this one itself; the order is kept here.
-            self.cycle = None  # type: ignore[assignment]
+            self.cycle = None  # type: ignore[assignment]  # as uvicorn begins, too
             self._check_size()
             self._hand_over()
             return

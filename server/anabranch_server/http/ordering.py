@@ -81,7 +81,7 @@ class OrderedConnection(HttpToolsProtocol):
 
     # --- opening and closing --------------------------------------------------------------------
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # of a socket
         """Count the connection, or refuse it."""
         super().connection_made(transport)
         self.flow = self.gate = ReadGate(transport)

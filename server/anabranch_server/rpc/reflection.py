@@ -53,7 +53,7 @@ class ReflectionStream:
         files = (*(POOL.FindFileContainingSymbol(name) for name in names), *_OWN_FILES)
         services = [name for file in files for name in _services(file)]
         servicer = reflection.ReflectionServicer(services, pool=_pool_of(files))
-        self._answer: _Answer = servicer.ServerReflectionInfo  # type: ignore[assignment]
+        self._answer: _Answer = servicer.ServerReflectionInfo  # type: ignore[assignment]  # comes without types
         self._request_ids = request_ids
         self.experimental_thread_pool = threads  # grpcio's name
 

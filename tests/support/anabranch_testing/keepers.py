@@ -312,7 +312,7 @@ class KeptServer:
 @asynccontextmanager
 async def kept_server(root: Path, state_dir: Path, **told: object) -> AsyncIterator[KeptServer]:
     """Run a `KeptServer` until the block ends; its first look is over when the block begins."""
-    server = KeptServer(root, state_dir, **told)  # type: ignore[arg-type]
+    server = KeptServer(root, state_dir, **told)  # type: ignore[arg-type]  # of many types
     running = asyncio.create_task(server.keeping.run(server.watcher))
     try:
         await server.keeping.first_look_done.wait()

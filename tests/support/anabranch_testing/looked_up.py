@@ -141,7 +141,7 @@ def looked_up_plan() -> Plan:
         side = "user" if name == "clicks" else "row"
         output = Output(buffer=1 if name == "clicks" else 0, column=column)
         fields = {"combiner": "sum", **more}
-        return Lookup(table=table, side=side, ids=Ids(input=name), output=output, **fields)  # type: ignore[arg-type]
+        return Lookup(table=table, side=side, ids=Ids(input=name), output=output, **fields)  # type: ignore[arg-type]  # of many types
 
     return Plan(
         format=1,

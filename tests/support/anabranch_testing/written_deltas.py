@@ -73,7 +73,7 @@ class RowsWritten:
             name=self.name,
             file=file,
             dim=self.values.shape[1],
-            dtype=kind,  # type: ignore[arg-type]
+            dtype=kind,  # type: ignore[arg-type]  # to be refused, or a stand-in
             key_dtype="uint64" if self.key_dtype is np.uint64 else "int64",
             upserts=len(self.keys),
             deletes=len(self.deleted),
